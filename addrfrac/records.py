@@ -1,0 +1,711 @@
+"""Every record that one stage hands to the next; no behaviour beyond derived properties.
+
+Two kinds: *columns* (numpy arrays, one row an event, built by `parse` and never saved) and *results*
+(frozen dataclasses of plain values, saved in `run.json` by `store`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# --- vocabulary ---------------------------------------------------------------------------------------------
+
+
+class Op(StrEnum):
+    """What a kernel computes."""
+
+    GEMM = "gemm"
+    CONV = "conv"
+    ATTENTION = "attention"
+    LINEAR_ATTENTION = "linear_attention"
+    NORMALIZATION = "normalization"
+    SOFTMAX = "softmax"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    SCAN = "scan"
+    COPY_LAYOUT = "copy_layout"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    GATHER_SCATTER = "gather_scatter"
+    EMBEDDING = "embedding"
+    POOLING = "pooling"
+    RESAMPLE = "resample"
+    OPTIMIZER = "optimizer"
+    LOSS = "loss"
+    SORT_TOPK = "sort_topk"
+    RNG = "rng"
+    COMMUNICATION = "communication"
+    QUANTIZATION = "quantization"
+    MOE_ROUTING = "moe_routing"
+    ROPE = "rope"
+    KV_CACHE = "kv_cache"
+    SAMPLING = "sampling"
+    SCHEDULING = "scheduling"
+    LINALG = "linalg"
+    FFT = "fft"
+    SPARSE = "sparse"
+    RNN = "rnn"
+    FUSED_UNKNOWN = "fused_unknown"
+    OTHER = "other"
+
+
+class Role(StrEnum):
+    """Whether a kernel is the work itself or serves another kernel's work."""
+
+    MAIN = "main"
+    AUX = "aux"
+
+
+class Phase(StrEnum):
+    """Where in a step a kernel was launched from."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    UNKNOWN = "unknown"
+
+
+class Incumbent(StrEnum):
+    """How hard the present owner of a kernel is to beat; follows from the provider."""
+
+    CLOSED = "closed"
+    """A vendor's binary: cuBLAS, cuDNN, ..."""
+    TUNED = "tuned"
+    """A hand-tuned open library: FlashAttention, FBGEMM, CUTLASS, ..."""
+    COMPILER = "compiler"
+    """Generated: Inductor, XLA."""
+    GENERIC = "generic"
+    """ATen native and the like."""
+    SYSTEM = "system"
+    """The driver or a communication library."""
+    UNKNOWN = "unknown"
+
+
+class Bound(StrEnum):
+    """What a policy makes of a kernel."""
+
+    LIBRARY = "library"
+    REPLACEABLE = "replaceable"
+    SYSTEM = "system"
+    UNKNOWN = "unknown"
+
+
+class Certainty(StrEnum):
+    """Where the evidence for a label came from."""
+
+    AGREE = "name and op agree"
+    NAME = "name only"
+    OP = "op only"
+    CONFLICT = "conflict"
+
+
+class GapKind(StrEnum):
+    """Why no kernel ran for a while."""
+
+    HOST_STARVED = "host-starved"
+    """The launch call returned after the previous kernel had ended."""
+    QUEUED = "queued"
+    """The next kernel was already enqueued; belongs to that kernel."""
+    SYNCHRONISATION = "synchronisation"
+    """The host was waiting for the device and could launch only afterwards."""
+    DEPENDENCY = "dependency"
+    """The next kernel was enqueued and waited for another stream or rank."""
+    UNEXPLAINED = "unexplained"
+    """The trace holds no launch event for the kernel that follows."""
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+Ints = NDArray[np.int64]
+Ids = NDArray[np.int32]
+
+KIND_KERNEL, KIND_MEMCPY, KIND_MEMSET = 0, 1, 2
+RANGE_STEP, RANGE_USER = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kernels:
+    """What ran on the device (kernels, copies, sets), one row each, sorted by (start_ns, end_ns)."""
+
+    name: Ids
+    """Index into `Trace.names`."""
+    kind: NDArray[np.uint8]
+    """KIND_KERNEL, KIND_MEMCPY or KIND_MEMSET."""
+    start_ns: Ints
+    end_ns: Ints
+    device: Ids
+    stream: Ints
+    launch: Ids
+    """Row of `Trace.launches` that started it; -1 where the trace has none."""
+    op_stack: Ids
+    """Index into `Trace.op_stacks`: the ops and annotations open on the launching thread; 0 is the empty stack."""
+    forward_stack: Ids
+    """For a backward kernel the stack of its forward op, found by sequence number; 0 where there is none."""
+    inputs: Ids
+    """Index into `Trace.op_inputs` of the innermost op that recorded its inputs; -1 where there is none."""
+    module: Ids
+    """Index into `Trace.modules`: innermost nn.Module open at the launch; -1 where not recorded."""
+    collective: Ids
+    """Index into `Trace.collectives`; -1 for everything but recorded collectives."""
+    bytes: Ints
+    """Bytes of a copy or set; -1 where not recorded."""
+    graph_node: Ints
+    """Node id within a replayed graph; -1 outside graphs or where not recorded (see `Launches.is_graph`)."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launches:
+    """Runtime and driver calls that launched device work or synchronised with it, sorted by start_ns."""
+
+    name: Ids
+    """Index into `Trace.names`."""
+    start_ns: Ints
+    end_ns: Ints
+    process: Ints
+    thread: Ints
+    correlation: Ints
+    is_graph: NDArray[np.bool_]
+    """A graph launch: all of its kernels share this row."""
+    is_sync: NDArray[np.bool_]
+    """A call in which the host waits for the device."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranges:
+    """Host-side annotations (steps, phases, a serving engine's batches), sorted by start_ns."""
+
+    name: Ids
+    """Index into `Trace.names`."""
+    kind: NDArray[np.uint8]
+    """RANGE_STEP for `ProfilerStep#n`, else RANGE_USER."""
+    start_ns: Ints
+    end_ns: Ints
+    process: Ints
+    thread: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpInputs:
+    """What an op was called with, as JSON text just as recorded ('' where not recorded)."""
+
+    dims: str
+    """`Input Dims`, e.g. '[[64, 3, 224, 224], []]'."""
+    types: str
+    """`Input type`, e.g. '["float", "Scalar"]'."""
+    strides: str
+    concrete: str
+    """`Concrete Inputs`: scalar arguments as strings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """A communication kernel as its launcher described it."""
+
+    name: str
+    group: str
+    group_size: int
+    dtype: str
+    elements: int
+    sequence: int
+    """Sequence number within the group; -1 where not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A part of a trace that could not be read or used, and what would mend it."""
+
+    what: str
+    count: int
+    remedy: str
+    """The recorder setting that fixes it; '' where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSource:
+    """Where a trace came from."""
+
+    path: str
+    """File name only, no folder."""
+    format: str
+    """'kineto', 'nsys'."""
+    size_bytes: int
+    events: int
+    """Events in the file, of every kind."""
+    device_kind: str
+    """'cuda', 'hip' or 'cpu' (self-times of CPU operators stand for kernels)."""
+    device_names: tuple[str, ...]
+    rank: int | None
+    world_size: int | None
+    metadata: dict[str, Any]
+    """Top-level fields of the file as they were, less the events; ours sit under 'addrfrac'."""
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """A trace as columns; what every later stage works on."""
+
+    source: TraceSource
+    names: tuple[str, ...]
+    """Distinct names of kernels, calls and ranges."""
+    op_stacks: tuple[tuple[str, ...], ...]
+    """Distinct op stacks, outermost first, autograd and optimizer frames kept, `ProfilerStep#` dropped; [0] is ()."""
+    op_inputs: tuple[OpInputs, ...]
+    modules: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+    kernels: Kernels
+    launches: Launches
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """The steps that a run speaks of."""
+
+    step: Ids
+    """For each kernel the position of its step (0..steps-1); -1 outside the window."""
+    names: tuple[str, ...]
+    """What each step is called."""
+    start_ns: Ints
+    """Start of each step's part of the device timeline: the end of the work before it, where there is any."""
+    end_ns: Ints
+    how: str
+    """In words: how the steps were found and which were left out."""
+
+    @property
+    def steps(self) -> int:
+        return len(self.names)
+
+
+# --- labels -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What is known of one distinct (kernel name, op stack, phase)."""
+
+    op: Op
+    provider: str
+    """`provider_family` id, e.g. 'cublas', 'aten'; 'unknown' where no rule matched."""
+    role: Role
+    phase: Phase
+    incumbent: Incumbent
+    op_rule: str
+    """Name of the rule that decided the op."""
+    provider_rule: str
+    """Name of the rule that decided the provider."""
+    certainty: Certainty
+    is_catch_all: bool
+    """Decided by a catch-all rule: counts as unknown under every policy."""
+    launching_op: str | None
+    """Innermost op that launched it."""
+    op_stack: tuple[str, ...]
+    fused_ops: tuple[str, ...] = ()
+    """Ops that a generated kernel says it fused."""
+    evidence: tuple[str, ...] = ()
+    """Other facts that bear on the label, in words: module, graph replay, Inductor metadata, ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """A label for each kernel of a trace."""
+
+    table: tuple[Label, ...]
+    of_kernel: Ids
+    """For each kernel its index into `table`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Which labels count as what; data, editable by the user."""
+
+    name: str
+    library_ops: frozenset[str]
+    """These ops are `library`, with their aux kernels, whoever runs them."""
+    library_incumbents: frozenset[str]
+    """Kernels of these incumbents are `library`, whatever they compute."""
+    system_ops: frozenset[str]
+    system_providers: frozenset[str]
+    about: str = ""
+
+
+# --- results ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """An interval; both ends None where the figure was not measured."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Repeated measurements of one duration."""
+
+    samples_us: tuple[float, ...]
+    """One a step, in the order taken."""
+    median_us: float
+    low_us: float
+    """95 % block-bootstrap interval of the median."""
+    high_us: float
+    method: str
+    """In words: which clock, what was between two readings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wall:
+    """Unprofiled step times, taken before the profiled steps."""
+
+    device: Times | None
+    """Between device events; None on a CPU or where the user supplied a wall."""
+    host: Times
+    """By the host's clock."""
+    graph: Times | None
+    """The same step replayed as a CUDA graph; None where it could not be captured."""
+    graph_note: str
+    """Why there is no graph time; '' where there is one."""
+
+    @property
+    def step_us(self) -> float:
+        """The median step time that shares of wall are taken of."""
+        return (self.device or self.host).median_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTime:
+    """One class of kernels in the accounts of a step (means over the window's steps)."""
+
+    op: Op
+    provider: str
+    bound: Bound
+    """Under the policy that the run names."""
+    phase: Phase
+    launches: float
+    """Launches a step."""
+    device_us: float
+    """Sum of durations a step; overlap counts in full."""
+    exclusive_us: float
+    """Time a step in which nothing of another class ran."""
+    union_us: float
+    """Time a step in which at least one of its kernels ran."""
+    even_us: float
+    """Time a step with overlap divided evenly between classes; for pictures only, feeds no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapTime:
+    """Idle device time of one kind (means over the window's steps)."""
+
+    kind: GapKind
+    us: float
+    count: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccount:
+    """One step of the profiled timeline; parts sum to `span_us` but for `residual_us`."""
+
+    name: str
+    span_us: float
+    busy_us: float
+    gap_us: float
+    overlap_us: float
+    residual_us: float
+    replaceable_exclusive_us: float
+    """Under the run's policy."""
+    replaceable_union_us: float
+    """Under the run's policy, unknown time counted in."""
+    launches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """The profiled timeline of the window, closed: exclusive + overlap + gaps + residual = span (means a step)."""
+
+    span_us: float
+    busy_us: float
+    """Time in which at least one kernel ran."""
+    exclusive_us: float
+    """Sum over classes of the time in which only that class ran."""
+    overlap_us: float
+    """Time in which two or more classes ran."""
+    residual_us: float
+    """span - (exclusive + overlap + gaps), each measured on its own."""
+    classes: tuple[ClassTime, ...]
+    """Largest `device_us` first."""
+    gaps: tuple[GapTime, ...]
+    steps: tuple[StepAccount, ...]
+    launches: float
+    """Device work items a step."""
+    host_calls: float
+    """Launching runtime calls a step; a graph launch is one."""
+    distortion: float | None
+    """Profiled span / unprofiled wall; None where no wall was measured."""
+    host_bound: bool | None
+    """None where the trace cannot tell."""
+    host_bound_evidence: str
+    """In words, with the figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyShare:
+    """The addressable fraction under one policy."""
+
+    share_of_busy: Range
+    """[replaceable ran alone, replaceable or unknown ran] / busy."""
+    share_of_wall: Range
+    sampling_of_busy: Range
+    """95 % interval of the *mid-point* of `share_of_busy` over the window's steps; None with fewer than 3 steps."""
+    replaceable_us: Range
+    """Microseconds a step, [exclusive, union]."""
+    library_us: float
+    """Union, a step."""
+    system_us: float
+    unknown_us: float
+    speedup_of_busy: Range
+    """Amdahl's ceiling 1 / (1 - f) at both ends; None where f = 1."""
+    speedup_of_wall: Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressable:
+    """The headline."""
+
+    policy: str
+    """The policy of the run, whose figures the two shares repeat."""
+    share_of_busy: Range
+    share_of_wall: Range
+    by_policy: dict[str, PolicyShare]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One distinct (kernel, op stack, phase) in the window (means over the window's steps)."""
+
+    name: str
+    op: Op
+    provider: str
+    role: Role
+    phase: Phase
+    incumbent: Incumbent
+    bound: Bound
+    bounds: dict[str, Bound]
+    """Under every policy."""
+    op_rule: str
+    provider_rule: str
+    certainty: Certainty
+    launching_op: str | None
+    op_stack: tuple[str, ...]
+    fused_ops: tuple[str, ...]
+    evidence: tuple[str, ...]
+    launches: float
+    device_us: float
+    median_launch_us: float
+    """Median duration of one launch."""
+    share_of_busy: float
+    """device_us / busy; sums above 1 where kernels overlap."""
+    queued_gap_us: float
+    """Queued gaps before it, a step."""
+    device_us_by_step: tuple[float, ...]
+    inputs: str
+    """`Input Dims` of the launching op, when all launches agree; '' else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """How much faster one class must become for a given end-to-end gain."""
+
+    op: Op
+    device_us: float
+    share_of_busy: Range
+    for_gain: float
+    """End-to-end gain asked for, e.g. 0.05."""
+    class_speedup: float | None
+    """None: impossible, even at infinite speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A replaceable class or kernel, ranked by the microseconds it holds."""
+
+    name: str
+    op: Op
+    provider: str
+    device_us: float
+    share_of_busy: float
+    speedup_if_free: float
+    """Amdahl of busy for this one alone."""
+    launches: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Bounds on the gain, from the accounts alone; nothing here was measured end to end."""
+
+    break_even: tuple[BreakEven, ...]
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """How much a trace can tell."""
+
+    letter: str
+    """A to D."""
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """Clocks, heat and throttling, read and never set."""
+
+    when: str
+    """'before' or 'after'."""
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: tuple[str, ...]
+    other_processes: int | None
+    """Other processes that held this device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a figure depends on besides the workload."""
+
+    device: str
+    """'NVIDIA H200', or the CPU's model name."""
+    device_kind: str
+    """'cuda', 'hip' or 'cpu'."""
+    device_memory_bytes: int | None
+    multiprocessors: int | None
+    l2_bytes: int | None
+    driver: str
+    host_cpu: str
+    python: str
+    platform: str
+    versions: dict[str, str]
+    """Package -> version: torch, cuda, cudnn, triton, transformers, torchvision, torchrec, fbgemm, addrfrac."""
+    settings: dict[str, str]
+    """Numeric switches in force: allow_tf32, cudnn.benchmark, matmul precision, SDPA backends, ..."""
+    states: tuple[DeviceState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What `profile` was asked to run."""
+
+    workload: str
+    mode: str
+    batch: int
+    dtype: str
+    layout: str
+    """'channels-last', 'contiguous' or '' where it has no meaning."""
+    execution: str
+    device: str
+    seq_len: int | None = None
+    cache_len: int | None = None
+    layers: int | None = None
+    """None: all of them."""
+    embedding: str | None = None
+    indices: str | None = None
+    pooling: str | None = None
+    rows: int | None = None
+    routing: str | None = None
+    steps: int = 10
+    warmup: int = 3
+    weights: str = "random"
+    """'random', or the name real weights were loaded from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model family as `profile` sees it; the record that `addrfrac.workloads` entry points name."""
+
+    name: str
+    about: str
+    """One line: architecture, source, what a step is."""
+    build: Any
+    """(Configuration, torch.device) -> a zero-argument callable that runs one step; see workloads/__init__.py."""
+    defaults: dict[str, Any]
+    """Configuration fields that differ from the general defaults."""
+    modes: tuple[str, ...]
+    layers: int | None = None
+    """Depth of the real model, where depth can be cut."""
+    options: frozenset[str] = frozenset()
+    """Configuration fields that mean something here: 'seq_len', 'cache_len', 'layers', 'embedding', ..."""
+    extra: str = "models"
+    """The optional dependency set it needs."""
+    sample: str = "samples"
+    """What one unit of `samples a step` is: images, sequences, tokens, ..."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extrapolation:
+    """A full-depth figure from runs at smaller depths."""
+
+    depths: tuple[int, ...]
+    """Measured; the last was held out of the fit."""
+    step_us: tuple[float, ...]
+    full_depth: int
+    full_step_us: float
+    full_share_of_busy: Range
+    held_out_depth: int
+    held_out_step_error: float
+    """(predicted - measured) / measured at the held-out depth."""
+    held_out_share_error: float
+    """Predicted - measured share of busy (mid-point), in share units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """All that one measurement or analysis found; saved as `run.json`."""
+
+    schema: int
+    kind: str
+    """'profile', 'analyze' or 'capture'."""
+    created: str
+    """ISO 8601, UTC."""
+    version: str
+    """Of addrfrac."""
+    command: str
+    """What reproduces it."""
+    title: str
+    configuration: Configuration | None
+    environment: Environment | None
+    source: TraceSource
+    grade: Grade
+    window: str
+    """In words: which steps."""
+    wall: Wall | None
+    samples_per_step: float | None
+    sample_unit: str
+    accounts: Accounts
+    addressable: Addressable
+    kernels: tuple[KernelRow, ...]
+    """Largest `device_us` first."""
+    projection: Projection
+    parameters: int | None = None
+    peak_memory_bytes: int | None = None
+    extrapolation: Extrapolation | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Workload-specific facts, e.g. tokens per expert, table bytes."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: everything skipped, substituted or doubtful."""
