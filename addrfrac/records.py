@@ -119,6 +119,16 @@ class GapKind(StrEnum):
     """The trace holds no launch event for the kernel that follows."""
 
 
+class Verdict(StrEnum):
+    """What a comparison of two times says."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    """The whole interval lies within the margin."""
+    INCONCLUSIVE = "inconclusive"
+
+
 # --- columns ------------------------------------------------------------------------------------------------
 
 Ints = NDArray[np.int64]
@@ -709,3 +719,70 @@ class Run:
     """Workload-specific facts, e.g. tokens per expert, table bytes."""
     notes: tuple[str, ...] = ()
     """What a reader must know: everything skipped, substituted or doubtful."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffRow:
+    """One thing that may have moved between two runs."""
+
+    name: str
+    before_us: float | None
+    """A step; None where it was not there."""
+    after_us: float | None
+    change_us: float
+    interval_us: Range
+    """95 % interval of the change over per-step samples; empty where there are too few steps."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """What moved from run A to run B."""
+
+    before: str
+    """Title of run A."""
+    after: str
+    step: DiffRow
+    """The step as a whole: unprofiled wall where both runs have one, else the profiled span."""
+    slowdown: Range
+    """95 % interval of (after - before) / before of the step."""
+    basis: str
+    """In words: which samples the step row compares."""
+    classes: tuple[DiffRow, ...]
+    """Largest absolute change first."""
+    gaps: tuple[DiffRow, ...]
+    kernels: tuple[DiffRow, ...]
+    shares: dict[str, tuple[Range, Range]]
+    """Policy -> addressable share of busy before and after."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfRow:
+    """One assumption of a what-if and the time it bears on."""
+
+    what: str
+    """As the user wrote it."""
+    speedup: float
+    kernels: int
+    """Distinct kernels it matched."""
+    device_us: float
+    """Their time a step."""
+    saved_us: Range
+    """[only time in which nothing else ran, all of their time]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What a step would cost if some kernels were faster; projected, not measured."""
+
+    title: str
+    rows: tuple[WhatIfRow, ...]
+    busy_us: float
+    busy_after_us: Range
+    speedup_of_busy: Range
+    wall_us: float | None
+    wall_after_us: Range
+    """At the high end a host-bound step keeps its wall: nothing but launches is saved there."""
+    speedup_of_wall: Range
+    notes: tuple[str, ...] = ()
