@@ -201,7 +201,8 @@ def _accounts(
     residual = span - (by_class.exclusive_ns.sum(axis=1) + by_class.overlap_ns + gap)
     alone, touched = held.replaceable_alone_ns, held.replaceable_touched_ns
     launches = np.bincount(timeline.step, minlength=steps)
-    gaps = _gap_times(timeline.gaps, steps)
+    gaps_us = _gaps_by_step(timeline.gaps, steps)
+    gaps = _gap_times(timeline.gaps, gaps_us)
     span_us, busy_us = float(span.sum()) / steps / 1e3, float(by_class.busy_ns.sum()) / steps / 1e3
     host_bound, evidence = _host_bound(gaps, span_us, busy_us, wall)
     return Accounts(
@@ -218,6 +219,7 @@ def _accounts(
                 span_us=float(span[k]) / 1e3,
                 busy_us=float(by_class.busy_ns[k]) / 1e3,
                 gap_us=float(gap[k]) / 1e3,
+                gaps_us={gap.kind: float(gaps_us[k, KINDS.index(gap.kind)]) for gap in gaps},
                 overlap_us=float(by_class.overlap_ns[k]) / 1e3,
                 residual_us=float(residual[k]) / 1e3,
                 replaceable_exclusive_us=float(alone[k]) / 1e3,
@@ -273,15 +275,21 @@ def _class_times(
     return tuple(sorted(rows, key=lambda row: -row.device_us))
 
 
-def _per_step(values: Ints, step: Ids, steps: int) -> Ints:
+def _per_step(values: Ints, step: Ids | Ints, steps: int) -> Ints:
     total = np.zeros(steps, dtype=np.int64)
     np.add.at(total, step, values)
     return total
 
 
-def _gap_times(gaps: Gaps, steps: int) -> tuple[GapTime, ...]:
-    us = np.bincount(gaps.kind, weights=gaps.length_ns, minlength=len(KINDS)) / steps / 1e3
-    count = np.bincount(gaps.kind, minlength=len(KINDS)) / steps
+def _gaps_by_step(gaps: Gaps, steps: int) -> NDArray[np.float64]:
+    """(steps, KINDS) microseconds."""
+    at = gaps.step.astype(np.int64) * len(KINDS) + gaps.kind
+    return (_per_step(gaps.length_ns, at, steps * len(KINDS)) / 1e3).reshape(steps, len(KINDS))
+
+
+def _gap_times(gaps: Gaps, gaps_us: NDArray[np.float64]) -> tuple[GapTime, ...]:
+    us = gaps_us.mean(axis=0)
+    count = np.bincount(gaps.kind, minlength=len(KINDS)) / len(gaps_us)
     return tuple(GapTime(kind=kind, us=float(us[i]), count=float(count[i])) for i, kind in enumerate(KINDS) if count[i])
 
 
@@ -369,12 +377,13 @@ def _median_by_group(values: Ints, group: Ints, count: Ints) -> NDArray[np.float
     order = np.lexsort((values, group))
     ordered = values[order]
     first = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64)
-    return (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    return np.asarray((ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2, dtype=np.float64)
 
 
 def _queued_before(gaps: Gaps, of_row: Ints, keys: int) -> NDArray[np.float64]:
     queued = (gaps.kind == KINDS.index(GapKind.QUEUED)) & (gaps.follower >= 0)
-    return np.bincount(of_row[gaps.follower[queued]], weights=gaps.length_ns[queued], minlength=keys)
+    weights = gaps.length_ns[queued]
+    return np.bincount(of_row[gaps.follower[queued]], weights=weights, minlength=keys).astype(np.float64)
 
 
 def _common_inputs(inputs: Ids, of_row: Ints, keys: int) -> Ids:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from addrfrac import stats
-from addrfrac.records import Diff, DiffRow, KernelRow, Range, Run, Verdict
+from addrfrac.records import Diff, DiffRow, KernelRow, Range, Run
 
 
 def diff(before: Run, after: Run) -> Diff:
@@ -15,9 +15,8 @@ def diff(before: Run, after: Run) -> Diff:
     step = _row("step", first, second, "median")
     notes = ["each run is one process: spread between processes is not in these intervals"]
     if min(len(first), len(second)) < stats.MINIMUM_STEPS:
-        notes.append(
-            f"inconclusive: {len(first)} and {len(second)} step samples, at least {stats.MINIMUM_STEPS} a side are needed"
-        )
+        counts = f"{len(first)} and {len(second)} step samples"
+        notes.append(f"inconclusive: {counts}, at least {stats.MINIMUM_STEPS} a side are needed")
     if _device(before) != _device(after):
         notes.append(f"different devices: {_device(before)} and {_device(after)}")
     base = step.before_us or 0.0
@@ -115,18 +114,10 @@ def _class_row(
 
 
 def _gap_rows(before: Run, after: Run) -> tuple[DiffRow, ...]:
-    """Gaps are kept as means a step, so their changes carry no interval."""
-    first = {gap.kind.value: gap.us for gap in before.accounts.gaps}
-    second = {gap.kind.value: gap.us for gap in after.accounts.gaps}
-    rows = [
-        DiffRow(
-            name=kind,
-            before_us=first.get(kind),
-            after_us=second.get(kind),
-            change_us=second.get(kind, 0.0) - first.get(kind, 0.0),
-            interval_us=Range(low=None, high=None),
-            verdict=Verdict.INCONCLUSIVE,
-        )
-        for kind in {**first, **second}
-    ]
+    kinds = {gap.kind: None for run in (before, after) for gap in run.accounts.gaps}
+    rows = []
+    for kind in kinds:
+        first = [step.gaps_us.get(kind, 0.0) for step in before.accounts.steps]
+        second = [step.gaps_us.get(kind, 0.0) for step in after.accounts.steps]
+        rows.append(_row(kind.value, first, second))
     return tuple(sorted(rows, key=lambda row: -abs(row.change_us)))

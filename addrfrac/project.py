@@ -91,7 +91,7 @@ def what_if(run: Run, speedups: Mapping[str, float]) -> WhatIf:
     taken: set[int] = set()
     rows = []
     for key, speedup in speedups.items():
-        if not 0 < speedup:
+        if speedup <= 0:
             raise AddrfracError(f"--speedup {key}={speedup:g} is not positive; give how many times as fast, e.g. 1.5")
         named = [i for i, row in enumerate(run.kernels) if i not in taken and _names(key, row)]
         if not named:

@@ -1,0 +1,458 @@
+"""The command line: options in, one library call a command, results on stdout and progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from addrfrac import __version__
+from addrfrac.errors import AddrfracError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from addrfrac.analysis import Options
+    from addrfrac.records import Run
+
+app = typer.Typer(
+    name="addrfrac",
+    help="How much of a real workload's GPU time can replacement kernels reach, and how much do they really win?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+class Dtype(StrEnum):
+    BF16 = "bf16"
+    FP16 = "fp16"
+    TF32 = "tf32"
+    FP32 = "fp32"
+    AMP_BF16 = "amp-bf16"
+    AMP_FP16 = "amp-fp16"
+
+
+class Layout(StrEnum):
+    CHANNELS_LAST = "channels-last"
+    CONTIGUOUS = "contiguous"
+
+
+class Mode(StrEnum):
+    INFER = "infer"
+    TRAIN = "train"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Execution(StrEnum):
+    EAGER = "eager"
+    GRAPH = "graph"
+    COMPILED = "compiled"
+
+
+class Embedding(StrEnum):
+    BAG = "bag"
+    FBGEMM = "fbgemm"
+
+
+class Indices(StrEnum):
+    UNIFORM = "uniform"
+    ZIPF = "zipf"
+
+
+class Routing(StrEnum):
+    BALANCED = "balanced"
+    ZIPF = "zipf"
+
+
+class Device(StrEnum):
+    CUDA = "cuda"
+    CPU = "cpu"
+    RECORDED = "recorded"
+
+
+class Format(StrEnum):
+    TERMINAL = "terminal"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    CSV = "csv"
+
+
+class ListFormat(StrEnum):
+    TSV = "tsv"
+    CSV = "csv"
+    JSON = "json"
+
+
+EXTENSIONS = {
+    ".json": Format.JSON,
+    ".md": Format.MARKDOWN,
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+    ".csv": Format.CSV,
+    ".txt": Format.TERMINAL,
+}
+
+PolicyOption = Annotated[
+    str, typer.Option("--policy", metavar="paper|vendor|strict|FILE", help="What counts as addressable.")
+]
+RulesOption = Annotated[
+    Path | None, typer.Option("--rules", metavar="FILE", help="TOML with classification rules of your own.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+OutputFile = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; the extension picks the format.")
+]
+FormatOption = Annotated[Format | None, typer.Option("--format", help="Default: terminal, or by -o's extension.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"addrfrac {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")] = (
+        False
+    ),
+) -> None:
+    pass
+
+
+@app.command()
+def profile(
+    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
+    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
+    ] = None,
+    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    execution: Annotated[Execution, typer.Option(help="How the step is run.")] = Execution.EAGER,
+    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
+    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
+    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
+    ] = "random",
+    steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps.")] = 10,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Steps before anything is measured.")] = 5,
+    device: Annotated[
+        Device | None, typer.Option(help="Default: cuda where there is one, else the recorded run.")
+    ] = None,
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Measure three depths and extrapolate to all layers.")
+    ] = False,
+    policy: PolicyOption = "paper",
+    rules: RulesOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a real model under the profiler and show its addressable fraction."""
+    from addrfrac import profiling
+
+    request = profiling.Request(
+        workload=workload,
+        batches=_numbers("--batch", batch),
+        seq_lens=_numbers("--seq-len", seq_len),
+        fields={
+            "cache_len": cache_len,
+            "dtype": dtype and str(dtype),
+            "layout": layout and str(layout),
+            "mode": mode and str(mode),
+            "execution": str(execution),
+            "embedding": embedding and str(embedding),
+            "indices": indices and str(indices),
+            "pooling": pooling,
+            "rows": rows,
+            "routing": routing and str(routing),
+            "layers": layers,
+            "weights": weights,
+            "steps": steps,
+            "warmup": warmup,
+        },
+        device=device and str(device),
+        extrapolate=extrapolate,
+        options=_options(policy=policy, rules=rules, command=_command()),
+        directory=output,
+    )
+    outcome = profiling.profile(request, _progress(quiet))
+    _print_terminal(outcome.runs)
+    for line in outcome.files:
+        typer.echo(line)
+    if outcome.failures:
+        raise AddrfracError("; ".join(outcome.failures))
+
+
+@app.command()
+def analyze(
+    trace: Annotated[Path, typer.Argument(help="A torch.profiler trace (.json, .json.gz), or a folder of ranks.")],
+    format: FormatOption = None,
+    output: OutputFile = None,
+    wall_ms: Annotated[
+        float | None, typer.Option(metavar="X", help="Unprofiled step time, where the trace has none.")
+    ] = None,
+    steps: Annotated[str | None, typer.Option(metavar="A:B", help="Of the trace's steps only these.")] = None,
+    annotation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Take the ranges of this name for steps.")
+    ] = None,
+    policy: PolicyOption = "paper",
+    rules: RulesOption = None,
+    capture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Label a graph replay by this capture or eager trace.")
+    ] = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Say on stderr where the time went.")] = False,
+) -> None:
+    """Account for any torch.profiler trace; no torch needed."""
+    from addrfrac.analysis import analyze as analyze_trace
+
+    clock: dict[str, float] = {}
+    options = _options(
+        policy=policy,
+        rules=rules,
+        command=_command(),
+        steps=steps,
+        annotation=annotation,
+        wall_ms=wall_ms,
+        capture=capture,
+    )
+    runs = analyze_trace(trace, options, clock)
+    _deliver(runs, format, output)
+    if timings:
+        for name, seconds in clock.items():
+            typer.echo(f"{name:<12} {seconds:8.3f} s", err=True)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run.json files, or the folders that hold them.")],
+    format: FormatOption = None,
+    output: OutputFile = None,
+    shared_plotly: Annotated[
+        str | None, typer.Option(metavar="URL", help="Let an HTML page load plotly from there instead of holding it.")
+    ] = None,
+) -> None:
+    """Render saved runs; several give one comparison."""
+    from addrfrac import store
+
+    _deliver([store.load(path) for path in runs], format, output, shared_plotly=shared_plotly)
+
+
+@app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(help="run.json, or its folder.")],
+    after: Annotated[Path, typer.Argument(help="run.json, or its folder.")],
+    format: FormatOption = None,
+    output: OutputFile = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(metavar="PCT", help="Exit with 3 when the step is surely slower by more than this."),
+    ] = None,
+) -> None:
+    """Say what moved between two runs, with intervals."""
+    from addrfrac import compare, store
+    from addrfrac.report import render_diff
+
+    found = compare.diff(store.load(before), store.load(after))
+    chosen = _format(format, output)
+    _write(render_diff(found, str(chosen)), output)
+    low = found.slowdown.low
+    if fail_above is not None and low is not None and low * 100 > fail_above:
+        typer.echo(f"slower by at least {low * 100:.2f} %, more than the {fail_above:g} % allowed", err=True)
+        raise typer.Exit(3)
+
+
+@app.command()
+def project(
+    run: Annotated[Path, typer.Argument(help="run.json, or its folder.")],
+    speedup: Annotated[
+        str, typer.Option(metavar="NAME=X[,NAME=X...]", help="An op, op/provider or part of a kernel's name.")
+    ],
+    format: Annotated[Format, typer.Option("--format", help="terminal, json or markdown.")] = Format.TERMINAL,
+) -> None:
+    """Answer a what-if from a saved run: what if these kernels were so much faster?"""
+    from addrfrac import store
+    from addrfrac.project import what_if
+    from addrfrac.report import render_what_if
+
+    typer.echo(render_what_if(what_if(store.load(run), _speedups(speedup)), str(format)), nl=False)
+
+
+@app.command()
+def workloads() -> None:
+    """List the workloads, built in and installed."""
+    from addrfrac import registry
+    from addrfrac.report import render_workloads
+
+    typer.echo(render_workloads(list(registry.workloads().values())), nl=False)
+
+
+@app.command()
+def kernels() -> None:
+    """List the kernels, built in and installed."""
+    from addrfrac import registry
+    from addrfrac.report import render_kernels
+
+    typer.echo(render_kernels(registry.kernels()), nl=False)
+
+
+@app.command()
+def explain(
+    trace: Annotated[Path, typer.Argument(help="A torch.profiler trace.")],
+    kernel: Annotated[str, typer.Argument(help="A kernel's name, or a part of it.")],
+    rules: RulesOption = None,
+    policy: PolicyOption = "paper",
+) -> None:
+    """Tell in plain words what one kernel is, who owns it, and how we know."""
+    from addrfrac.classify import classify as classify_trace
+    from addrfrac.classify import explain as explain_kernel
+    from addrfrac.parse import read_trace
+
+    options = _options(policy=policy, rules=rules, command="")
+    read = read_trace(trace)
+    typer.echo(explain_kernel(read, classify_trace(read, options.rules), kernel, options.policies))
+
+
+@app.command()
+def classify(
+    names: Annotated[str, typer.Argument(metavar="FILE|-", help="Kernel names: one a line, or TSV/CSV with a header.")],
+    format: Annotated[ListFormat, typer.Option("--format", help="tsv, csv or json.")] = ListFormat.TSV,
+    output: OutputFile = None,
+    rules: RulesOption = None,
+    policy: PolicyOption = "paper",
+) -> None:
+    """Label a plain list of kernel names, in the order given."""
+    from addrfrac.classify import classify_rows, read_names, write_names
+
+    options = _options(policy=policy, rules=rules, command="")
+    rows = classify_rows(read_names(names), options.rules, options.policies[options.policy])
+    _write(write_names(rows, str(format)), output)
+
+
+def main() -> None:
+    """Entry point: what a user can mend is one line on stderr and exit code 1; our own bugs keep their traceback."""
+    try:
+        app()
+    except AddrfracError as error:
+        typer.echo(f"addrfrac: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _command() -> str:
+    """The command as the user typed it, so that a run can be made again."""
+    import shlex
+
+    return shlex.join(["addrfrac", *sys.argv[1:]])
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number or a list like 1,16,64", param_hint=option) from None
+
+
+def _speedups(text: str) -> dict[str, float]:
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    try:
+        return {name: float(value) for name, equals, value in pairs if (equals and name) or _reject(text)}
+    except ValueError:
+        _reject(text)
+    return {}
+
+
+def _reject(text: str) -> bool:
+    raise typer.BadParameter(f"{text!r} is not of the form NAME=X[,NAME=X...]", param_hint="--speedup")
+
+
+def _options(*, policy: str, rules: Path | None, command: str, **window: Any) -> Options:
+    from addrfrac.analysis import Options
+    from addrfrac.classify import BUILT_IN, POLICIES, load_policy, load_rules
+
+    policies = dict(POLICIES)
+    if policy not in policies:
+        file = Path(policy)
+        if not file.exists():
+            known = ", ".join(policies)
+            raise AddrfracError(f"no policy {policy!r}; choose {known}, or name a TOML file")
+        own = load_policy(file)
+        policies[own.name] = own
+        policy = own.name
+    return Options(
+        policy=policy,
+        policies=policies,
+        rules=load_rules(rules) if rules is not None else BUILT_IN,
+        command=command,
+        **window,
+    )
+
+
+def _progress(quiet: bool) -> Any:
+    """A function that shows what is going on, on stderr; it holds its tongue when asked or when piped."""
+    from addrfrac.report.progress import progress
+
+    return progress(quiet)
+
+
+def _format(format: Format | None, output: Path | None) -> Format:
+    if format is not None:
+        return format
+    if output is None:
+        return Format.TERMINAL
+    if output.suffix.lower() not in EXTENSIONS:
+        known = ", ".join(EXTENSIONS)
+        raise AddrfracError(f"cannot tell a format from {output.name!r}; use one of {known}, or --format")
+    return EXTENSIONS[output.suffix.lower()]
+
+
+def _deliver(
+    runs: Sequence[Run], format: Format | None, output: Path | None, *, shared_plotly: str | None = None
+) -> None:
+    chosen = _format(format, output)
+    if chosen is Format.JSON:  # by the fast road: no table or figure library is loaded
+        from addrfrac import store
+
+        content = store.encode(runs[0] if len(runs) == 1 else list(runs))
+        _write(content.decode(), output)
+    elif chosen is Format.TERMINAL and output is None:
+        _print_terminal(runs)
+    else:
+        from addrfrac.report import render
+
+        _write(render(runs, str(chosen), shared_plotly=shared_plotly), output)
+
+
+def _print_terminal(runs: Sequence[Run]) -> None:
+    from addrfrac.report import print_terminal
+
+    print_terminal(runs)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from addrfrac.store import write_whole
+
+    write_whole(output, text.encode())
+    typer.echo(f"wrote {output}", err=True)
