@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from addrfrac import __version__, stats
 from addrfrac.attribute import attribute
@@ -15,7 +17,7 @@ from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, classify
 from addrfrac.errors import AddrfracError
 from addrfrac.parse import grade, read_ranks, read_trace
 from addrfrac.project import project
-from addrfrac.records import Configuration, Environment, Extrapolation, Policy, Run, Times, Trace, Wall
+from addrfrac.records import Capture, Policy, Run, Times, Trace, TraceSource, Wall
 from addrfrac.store import SCHEMA
 from addrfrac.window import find_window
 
@@ -38,23 +40,6 @@ class Options:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a live measurement knows beyond its trace."""
-
-    title: str
-    configuration: Configuration
-    environment: Environment
-    wall: Wall
-    samples_per_step: float | None
-    sample_unit: str
-    parameters: int | None
-    peak_memory_bytes: int | None
-    extra: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    extrapolation: Extrapolation | None = None
-
-
 def analyze(path: Path, options: Options, timings: dict[str, float] | None = None) -> tuple[Run, ...]:
     """One run for a trace file, one a rank for a folder of them.
 
@@ -72,41 +57,73 @@ def build_run(
     options: Options,
     *,
     kind: str,
-    measured: Measured | None = None,
     timings: dict[str, float] | None = None,
 ) -> Run:
-    """The record of everything that a trace and its measurement say."""
+    """The record of everything that a trace says, and the capture that our own recorder wrote into it."""
     clock = {} if timings is None else timings
     capture = read_trace(options.capture) if options.capture is not None else None
     labels = _timed(clock, "classify", lambda: classify(trace, options.rules, capture=capture))
     window = _timed(clock, "window", lambda: find_window(trace, steps=options.steps, annotation=options.annotation))
-    wall = measured.wall if measured is not None else _wall(trace, options.wall_ms)
+    ours = saved_capture(trace)
+    wall = _given_wall(options.wall_ms) if options.wall_ms is not None else ours.wall if ours is not None else None
     found = _timed(clock, "attribute", lambda: attribute(trace, labels, window, options.policies, options.policy, wall))
     return Run(
         schema=SCHEMA,
         kind=kind,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=ours.created if ours is not None else datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         command=options.command,
-        title=measured.title if measured is not None else trace.source.path,
-        configuration=measured.configuration if measured is not None else None,
-        environment=measured.environment if measured is not None else None,
-        source=trace.source,
+        title=ours.title if ours is not None else trace.source.path,
+        configuration=ours.configuration if ours is not None else None,
+        environment=ours.environment if ours is not None else None,
+        source=_without_capture(trace.source),
         grade=grade(trace),
         window=window.how,
         wall=wall,
-        samples_per_step=measured.samples_per_step if measured is not None else None,
-        sample_unit=measured.sample_unit if measured is not None else "",
+        samples_per_step=ours.samples_per_step if ours is not None else None,
+        sample_unit=ours.sample_unit if ours is not None else "",
         accounts=found.accounts,
         addressable=found.addressable,
         kernels=found.kernels,
         projection=_timed(clock, "project", lambda: project(found.accounts, found.kernels)),
-        parameters=measured.parameters if measured is not None else None,
-        peak_memory_bytes=measured.peak_memory_bytes if measured is not None else None,
-        extrapolation=measured.extrapolation if measured is not None else None,
-        extra=dict(measured.extra) if measured is not None else {},
-        notes=(*(measured.notes if measured is not None else ()), *found.notes),
+        parameters=ours.parameters if ours is not None else None,
+        peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
+        extra=dict(ours.extra) if ours is not None else {},
+        notes=(*(ours.notes if ours is not None else ()), *found.notes),
     )
+
+
+def saved_capture(trace: Trace) -> Capture | None:
+    """What our own recorder wrote into the trace; None for anybody else's."""
+    saved = trace.source.metadata.get("addrfrac")
+    if not isinstance(saved, dict):
+        return None
+    try:
+        return replace(msgspec.convert({**saved, "wall": None}, Capture), wall=_saved_wall(saved.get("wall")))
+    except msgspec.ValidationError:
+        return None
+
+
+def _saved_wall(saved: Any) -> Wall | None:
+    """The trace holds each clock's raw samples; their intervals are taken anew."""
+    if not isinstance(saved, dict) or not saved.get("host_us"):
+        return None
+    taken = {
+        clock: stats.times(saved[f"{clock}_us"], str(saved.get(f"{clock}_method", "")))
+        for clock in ("device", "host", "graph")
+        if saved.get(f"{clock}_us")
+    }
+    return Wall(
+        device=taken.get("device"),
+        host=taken["host"],
+        graph=taken.get("graph"),
+        graph_note=str(saved.get("graph_note", "")),
+    )
+
+
+def _without_capture(source: TraceSource) -> TraceSource:
+    """The run holds the capture in fields of its own."""
+    return replace(source, metadata={name: value for name, value in source.metadata.items() if name != "addrfrac"})
 
 
 def _timed(clock: dict[str, float], name: str, stage: Callable[[], T]) -> T:
@@ -116,25 +133,9 @@ def _timed(clock: dict[str, float], name: str, stage: Callable[[], T]) -> T:
     return result
 
 
-def _wall(trace: Trace, wall_ms: float | None) -> Wall | None:
-    """The wall that the user gave, else the one that our own capture wrote into the trace."""
-    if wall_ms is not None:
-        if wall_ms <= 0:
-            raise AddrfracError(f"--wall-ms {wall_ms:g} is not positive; give the unprofiled step time in milliseconds")
-        us = wall_ms * 1e3
-        host = Times(samples_us=(), median_us=us, low_us=us, high_us=us, method="given by the user with --wall-ms")
-        return Wall(device=None, host=host, graph=None, graph_note="not measured")
-    ours = trace.source.metadata.get("addrfrac")
-    saved = ours.get("wall") if isinstance(ours, dict) else None
-    if not isinstance(saved, dict) or not saved.get("host_us"):
-        return None
-    return Wall(
-        device=_saved_times(saved.get("device_us"), "device events, saved in the trace"),
-        host=stats.times(saved["host_us"], "host clock, saved in the trace"),
-        graph=_saved_times(saved.get("graph_us"), "CUDA graph replays, saved in the trace"),
-        graph_note=str(saved.get("graph_note", "")),
-    )
-
-
-def _saved_times(samples_us: Sequence[float] | None, method: str) -> Times | None:
-    return stats.times(samples_us, method) if samples_us else None
+def _given_wall(wall_ms: float) -> Wall:
+    if wall_ms <= 0:
+        raise AddrfracError(f"--wall-ms {wall_ms:g} is not positive; give the unprofiled step time in milliseconds")
+    us = wall_ms * 1e3
+    host = Times(samples_us=(), median_us=us, low_us=us, high_us=us, method="given by the user with --wall-ms")
+    return Wall(device=None, host=host, graph=None, graph_note="not measured")

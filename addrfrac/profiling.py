@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from addrfrac import recorded, registry, store
-from addrfrac.analysis import Measured, Options, build_run
+from addrfrac.analysis import Options, build_run
+from addrfrac.capture import title
 from addrfrac.environment import has_cuda
 from addrfrac.errors import AddrfracError, OutOfDeviceMemory
 from addrfrac.extrapolate import depths, extrapolate
@@ -129,35 +130,9 @@ def _check_numbers(configuration: Configuration, workload: Workload) -> None:
         raise AddrfracError(f"--layers {configuration.layers} is more than the {workload.layers} of {workload.name}")
 
 
-def title(configuration: Configuration) -> str:
-    """'resnet50 infer · batch 64 · bf16 · channels-last', for people."""
-    parts = [f"{configuration.workload} {configuration.mode}", f"batch {configuration.batch}"]
-    named = {
-        "seq_len": "length {}",
-        "cache_len": "cache {}",
-        "layers": "{} layers",
-        "embedding": "{} embedding",
-        "indices": "{} ids",
-        "pooling": "pooling {}",
-        "rows": "{} rows a table",
-        "routing": "{} routing",
-    }
-    for name, text in named.items():
-        value = getattr(configuration, name)
-        if value is not None:
-            parts.append(text.format(value))
-    parts += [configuration.dtype, configuration.layout]
-    if configuration.execution != "eager":
-        parts.append(configuration.execution)
-    if configuration.device == "cpu":
-        parts.append("CPU")
-    return " · ".join(part for part in parts if part)
-
-
 def slug(configuration: Configuration) -> str:
     """A folder name that tells configurations apart."""
-    text = title(configuration).replace(" · ", "-").replace("batch ", "b").replace("length ", "s").replace(" ", "-")
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in title(configuration))
 
 
 def _folder(request: Request, configuration: Configuration, in_sweep: bool) -> Path:
@@ -184,24 +159,12 @@ def _measure_one(
     workload: Workload, configuration: Configuration, folder: Path, request: Request, progress: Progress
 ) -> Run:
     """One configuration, measured, accounted for and saved."""
-    from addrfrac import capture
+    from addrfrac.capture import measure
 
-    taken = capture.measure(workload, configuration, folder, progress=progress)
+    taken = measure(workload, configuration, folder, progress=progress)
     progress("accounting")
-    options = replace(request.options, capture=taken.capture_trace)
-    measured = Measured(
-        title=title(configuration),
-        configuration=configuration,
-        environment=taken.environment,
-        wall=taken.wall,
-        samples_per_step=taken.samples,
-        sample_unit=workload.sample,
-        parameters=taken.parameters,
-        peak_memory_bytes=taken.peak_memory_bytes,
-        extra=dict(taken.extra),
-        notes=taken.notes,
-    )
-    run = build_run(read_trace(taken.trace), options, kind="profile", measured=measured)
+    options = replace(request.options, capture=folder / taken.eager_trace if taken.eager_trace else None)
+    run = build_run(read_trace(folder / taken.trace), options, kind="profile")
     store.save(run, folder / "run.json")
     return run
 
@@ -223,7 +186,7 @@ def _measure_depths(
         )
     whole = replace(
         runs[-1],
-        title=f"{title(configuration)} · extrapolated from {', '.join(str(d) for d in depths(workload.layers))} layers",
+        title=f"{title(configuration)} extrapolated from {', '.join(str(d) for d in depths(workload.layers))} layers",
         extrapolation=extrapolate(runs, workload.layers),
         notes=(*runs[-1].notes, f"accounts and kernels are of {runs[-1].configuration.layers} layers"),  # type: ignore[union-attr]
     )
