@@ -1,1 +1,17 @@
+"""How much of a real workload's GPU time can replacement kernels reach, and how much do they really win?"""
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from addrfrac.capture import capture as capture
+
+
+def __getattr__(name: str) -> Any:
+    """`addrfrac.capture` is loaded at its first use, so that importing the package stays instant."""
+    if name == "capture":
+        import importlib
+
+        return importlib.import_module("addrfrac.capture")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

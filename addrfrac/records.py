@@ -435,6 +435,7 @@ class StepAccount:
     span_us: float
     busy_us: float
     gap_us: float
+    gaps_us: dict[GapKind, float]
     overlap_us: float
     residual_us: float
     replaceable_exclusive_us: float
@@ -655,7 +656,7 @@ class Workload:
     build: Any
     """(Configuration, torch.device) -> a zero-argument callable that runs one step; see workloads/__init__.py."""
     defaults: dict[str, Any]
-    """Configuration fields that differ from the general defaults."""
+    """Configuration fields that differ from the general defaults; under a mode's name a dict of that mode's own."""
     modes: tuple[str, ...]
     layers: int | None = None
     """Depth of the real model, where depth can be cut."""
@@ -786,3 +787,36 @@ class WhatIf:
     """At the high end a host-bound step keeps its wall: nothing but launches is saved there."""
     speedup_of_wall: Range
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a capture knew besides the timeline; also written into the trace, under 'addrfrac'."""
+
+    schema: int
+    created: str
+    """ISO 8601, UTC."""
+    version: str
+    """Of addrfrac."""
+    title: str
+    trace: str
+    """File name of the profiled trace, in the folder of the capture."""
+    eager_trace: str | None
+    """Same for a trace of eager steps that names the ops behind a graph's replayed kernels; None where `trace` is eager."""
+    lead_in: bool
+    """The first recorded step only fixes where the timeline begins."""
+    profiled_steps: int
+    """Without the lead-in."""
+    configuration: Configuration | None
+    """None for a user's own loop."""
+    environment: Environment
+    wall: Wall | None
+    samples_per_step: float | None
+    sample_unit: str
+    parameters: int | None
+    peak_memory_bytes: int | None
+    """Most that the allocator held during the unprofiled steps; None on a CPU."""
+    rank: int | None
+    world_size: int | None
+    extra: dict[str, Any]
+    notes: tuple[str, ...]
