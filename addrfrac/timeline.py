@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from addrfrac.records import Ids, Ints
 
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Occupancy:
@@ -83,15 +85,13 @@ def occupancy(start_ns: Ints, end_ns: Ints, group: Ids, groups: int, window_star
     weight = np.where(count >= 1, 1.0 / np.maximum(count, 1), 0.0) * length
     union, even = np.zeros((steps, groups), dtype=np.int64), np.zeros((steps, groups))
     even_until = np.concatenate([[0.0], np.cumsum(weight)])
-    for k in range(steps):
-        low, high = int(window_start[k]), int(window_end[k])
-        for g, (s, e) in enumerate(merged):
-            i, j = np.searchsorted(e, low, side="right"), np.searchsorted(s, high, side="left")
-            cut_s, cut_e = np.maximum(s[i:j], low), np.minimum(e[i:j], high)
-            union[k, g] = int((cut_e - cut_s).sum())
-            even[k, g] = float(
-                (even_until[np.searchsorted(moment, cut_e)] - even_until[np.searchsorted(moment, cut_s)]).sum()
-            )
+    edges = np.concatenate([window_start, window_end])
+    for g, (s, e) in enumerate(merged):
+        held = _held_until(s, e, s, e, edges, edges)
+        union[:, g] = held[steps:] - held[:steps]
+        cuts = [even_until[np.searchsorted(moment, at)] for at in (s, e, edges)]
+        shared_evenly = _held_until(s, e, cuts[0], cuts[1], edges, cuts[2])
+        even[:, g] = shared_evenly[steps:] - shared_evenly[:steps]
     return Occupancy(
         exclusive_ns=exclusive,
         union_ns=union,
@@ -99,6 +99,21 @@ def occupancy(start_ns: Ints, end_ns: Ints, group: Ids, groups: int, window_star
         busy_ns=_sum(step[busy], length[busy], steps),
         overlap_ns=_sum(step[shared], length[shared], steps),
     )
+
+
+def _held_until(start: Ints, end: Ints, at_start: Numbers, at_end: Numbers, until: Ints, at_until: Numbers) -> Numbers:
+    """How much of a quantity falls into the intervals up to each moment of `until`.
+
+    The intervals are disjoint and sorted; `at_start`, `at_end` and `at_until` are the quantity's running total there.
+    """
+    before = np.searchsorted(start, until, side="right")
+    total = np.concatenate([at_start[:0], [0], np.cumsum(at_end - at_start)])[before]
+    last = np.maximum(before - 1, 0)
+    if not len(start):
+        return total
+    still_open = (before > 0) & (until < end[last])
+    held: Numbers = total - np.where(still_open, at_end[last] - at_until, 0)
+    return held
 
 
 def _sum(index: Ints, weights: Ints, size: int) -> Ints:
