@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from addrfrac.records import GapKind, Ids, Ints, Launches
 
 KINDS = tuple(GapKind)
+EVER = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +22,19 @@ class Gaps:
     kind: Ids
     """Index into KINDS."""
     follower: Ids
-    """Position of the kernel that ends the gap; -1 at the end of a window."""
+    """Position of the kernel that ends the idle time, be it in a later window; -1 after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Idle:
+    """Stretches in which nothing ran, before the first kernel and after the last too; disjoint and sorted."""
+
+    start_ns: Ints
+    end_ns: Ints
+    previous: Ints
+    """Position of the kernel that ended last before; -1 before the first."""
+    follower: Ints
+    """Position of the kernel that ends it; -1 after the last."""
 
 
 def find_gaps(
@@ -34,68 +47,53 @@ def find_gaps(
     window_end: Ints,
 ) -> Gaps:
     """The gaps of kernels sorted by start, each with its kind; windows are disjoint and sorted."""
-    lengths: list[Ints] = []
-    steps, kinds, followers = [], [], []
-    reached = np.maximum.accumulate(end_ns) if len(end_ns) else end_ns
-    last_to_end = _argmax_so_far(end_ns)
-    syncs = _sync_ends(launches)
-    for k, (low, high) in enumerate(zip(window_start, window_end, strict=True)):
-        i, j = np.searchsorted(start_ns, [low, high])
-        before = np.maximum(reached[i - 1 : j - 1] if i else np.append(low, reached[: j - 1]), low)
-        gap = start_ns[i:j] - before[: j - i]
-        rows = np.flatnonzero(gap > 0)
-        follower = rows + i
-        lengths.append(gap[rows])
-        steps.append(np.full(len(rows), k, dtype=np.int32))
-        followers.append(follower.astype(np.int32))
-        previous = np.where(follower > 0, last_to_end[np.maximum(follower - 1, 0)], -1)
-        kinds.append(_kinds(follower, previous, before[rows], stream, launch, launches, syncs))
+    idle = _idle(start_ns, end_ns)
+    # Stretches are disjoint and sorted, so those that reach into a window lie in a row.
+    first = np.searchsorted(idle.end_ns, window_start, side="right")
+    count = np.maximum(np.searchsorted(idle.start_ns, window_end, side="left") - first, 0)
+    step = np.repeat(np.arange(len(window_start)), count)
+    row = np.arange(len(step)) + np.repeat(first - (np.cumsum(count) - count), count)
+    since = np.maximum(idle.start_ns[row], window_start[step])
+    length = np.minimum(idle.end_ns[row], window_end[step]) - since
+    kept = length > 0
+    row, since = row[kept], since[kept]
     return Gaps(
-        length_ns=np.concatenate(lengths) if lengths else start_ns[:0],
-        step=_join(steps),
-        kind=_join(kinds),
-        follower=_join(followers),
+        length_ns=length[kept],
+        step=step[kept].astype(np.int32),
+        kind=_kinds(idle.follower[row], idle.previous[row], since, stream, launch, launches),
+        follower=idle.follower[row].astype(np.int32),
     )
 
 
-def _join(parts: list[NDArray[np.int32]]) -> Ids:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+def _idle(start_ns: Ints, end_ns: Ints) -> _Idle:
+    if not len(start_ns):
+        nothing = np.array([-1], dtype=np.int64)
+        return _Idle(start_ns=np.array([EVER.min]), end_ns=np.array([EVER.max]), previous=nothing, follower=nothing)
+    reached = np.maximum.accumulate(end_ns)
+    follower = np.flatnonzero(np.append(True, start_ns[1:] > reached[:-1]))
+    last_to_end = _argmax_so_far(end_ns, reached)
+    return _Idle(
+        start_ns=np.concatenate([[EVER.min], reached[follower[1:] - 1], reached[-1:]]),
+        end_ns=np.append(start_ns[follower], EVER.max),
+        previous=np.concatenate([[-1], last_to_end[follower[1:] - 1], last_to_end[-1:]]),
+        follower=np.append(follower, -1),
+    )
 
 
-def _argmax_so_far(values: Ints) -> Ints:
-    """For each position that of the largest value up to it."""
-    if not len(values):
-        return values
-    reached = np.maximum.accumulate(values)
-    is_new = values >= reached
-    where: Ints = np.maximum.accumulate(np.where(is_new, np.arange(len(values)), 0))
+def _argmax_so_far(values: Ints, reached: Ints) -> Ints:
+    """For each position that of the largest value up to it; `reached` is the running maximum."""
+    where: Ints = np.maximum.accumulate(np.where(values >= reached, np.arange(len(values)), 0))
     return where
 
 
-def _sync_ends(launches: Launches) -> dict[int, tuple[Ints, Ints]]:
-    """For each thread the (start, end) of its waits for the device, sorted by end."""
-    waits = np.flatnonzero(launches.is_sync)
-    threads: dict[int, tuple[Ints, Ints]] = {}
-    for thread in np.unique(launches.thread[waits]):
-        rows = waits[launches.thread[waits] == thread]
-        rows = rows[np.argsort(launches.end_ns[rows], kind="stable")]
-        threads[int(thread)] = (launches.start_ns[rows], launches.end_ns[rows])
-    return threads
-
-
-def _kinds(
-    follower: Ints,
-    previous: Ints,
-    idle_since_ns: Ints,
-    stream: Ints,
-    launch: Ids,
-    launches: Launches,
-    syncs: dict[int, tuple[Ints, Ints]],
-) -> Ids:
+def _kinds(follower: Ints, previous: Ints, idle_since_ns: Ints, stream: Ints, launch: Ids, launches: Launches) -> Ids:
     """DESIGN's rule: enqueued before the device fell idle, or not; and if not, was the host itself waiting for it."""
     kind = np.full(len(follower), KINDS.index(GapKind.UNEXPLAINED), dtype=np.int32)
-    known = launch[follower] >= 0
-    if not known.any():
+    # No kernel follows, yet the window goes on: another device still works on the step.
+    kind[follower < 0] = KINDS.index(GapKind.DEPENDENCY)
+    known = np.flatnonzero(follower >= 0)
+    known = known[launch[follower[known]] >= 0]
+    if not len(known):
         return kind
     row = launch[follower[known]]
     idle, before = idle_since_ns[known], previous[known]
@@ -103,7 +101,7 @@ def _kinds(
     same_graph = (before >= 0) & launches.is_graph[row] & (launch[np.maximum(before, 0)] == row)
     enqueued = same_graph | (launches.end_ns[row] <= idle)
     other_stream = (before >= 0) & (stream[np.maximum(before, 0)] != stream[follower[known]])
-    waited = _host_waited(row, idle, launches, syncs)
+    waited = _host_waited(row, idle, launches)
     kind[known] = np.select(
         [enqueued & other_stream, enqueued, waited],
         [KINDS.index(GapKind.DEPENDENCY), KINDS.index(GapKind.QUEUED), KINDS.index(GapKind.SYNCHRONISATION)],
@@ -112,16 +110,27 @@ def _kinds(
     return kind
 
 
-def _host_waited(
-    row: Ids, idle_since_ns: Ints, launches: Launches, syncs: dict[int, tuple[Ints, Ints]]
-) -> NDArray[np.bool_]:
+def _host_waited(row: Ids, idle_since_ns: Ints, launches: Launches) -> NDArray[np.bool_]:
     """Whether the launching thread came out of a wait for the device after it had fallen idle and before the launch."""
     waited = np.zeros(len(row), dtype=np.bool_)
-    for thread, (starts, ends) in syncs.items():
-        mine = np.flatnonzero(launches.thread[row] == thread)
-        last = np.searchsorted(ends, launches.start_ns[row[mine]], side="right") - 1
-        found = last >= 0
-        at = np.maximum(last, 0)
-        # A wait that began when the device was already idle delayed nothing.
-        waited[mine] = found & (ends[at] >= idle_since_ns[mine]) & (starts[at] < idle_since_ns[mine])
+    for (process, thread), (starts, ends) in _waits(launches).items():
+        mine = np.flatnonzero((launches.thread[row] == thread) & (launches.process[row] == process))
+        # The wait during which the device fell idle; one that began later delayed nothing.
+        first = np.searchsorted(ends, idle_since_ns[mine], side="left")
+        at = np.minimum(first, len(ends) - 1)
+        waited[mine] = (
+            (first < len(ends)) & (starts[at] < idle_since_ns[mine]) & (ends[at] <= launches.start_ns[row[mine]])
+        )
     return waited
+
+
+def _waits(launches: Launches) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """For each (process, thread) the (start, end) of its waits for the device, sorted by end."""
+    waits = np.flatnonzero(launches.is_sync)
+    waits = waits[np.argsort(launches.end_ns[waits], kind="stable")]
+    threads = sorted(set(zip(launches.process[waits].tolist(), launches.thread[waits].tolist(), strict=True)))
+    of_thread = {}
+    for process, thread in threads:
+        rows = waits[(launches.thread[waits] == thread) & (launches.process[waits] == process)]
+        of_thread[process, thread] = (launches.start_ns[rows], launches.end_ns[rows])
+    return of_thread
