@@ -1,0 +1,129 @@
+"""A trace's columns in, a label for each kernel out; work is done once per distinct key and broadcast."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from addrfrac.classify.builtin import BUILT_IN
+from addrfrac.classify.labelling import StackVerdict, label_kernel, stack_verdict
+from addrfrac.classify.replay import recovered_stacks
+from addrfrac.classify.rules import RuleSet
+from addrfrac.records import Ids, Label, Labels, Trace
+
+_NOT_LAUNCHED, _LAUNCHED, _REPLAYED = 0, 1, 2
+_MODULE_NUMBER = re.compile(r"_\d+$")
+_MODULES_NAMED = 3
+
+
+def classify(trace: Trace, rules: RuleSet = BUILT_IN, *, capture: Trace | None = None) -> Labels:
+    """A label for each kernel of the trace.
+
+    The key is (name, kind, op stack, forward stack, how it was launched). With a `capture` trace of the same work, the
+    kernels of graph replays take their op stacks from there (see `replay`).
+    """
+    kernels = trace.kernels
+    op_stacks, forward_stacks, op_stack, forward_stack = _stacks(trace, capture)
+    recovered = op_stack != kernels.op_stack if capture is not None else np.zeros(len(kernels), dtype=bool)
+    key = _distinct(kernels.name, kernels.kind, op_stack, forward_stack, _how_launched(trace), recovered)
+    first, of_kernel = key
+    modules = _modules_of(trace, of_kernel, len(first))
+    verdicts: dict[tuple[int, int], StackVerdict] = {}
+    how = _how_launched(trace)
+    table: list[Label] = []
+    on_cpu = trace.source.device_kind == "cpu"
+    for index, row in enumerate(first.tolist()):
+        stack_id, forward_id = int(op_stack[row]), int(forward_stack[row])
+        stack, forward = op_stacks[stack_id], forward_stacks[forward_id]
+        verdict = verdicts.get((stack_id, forward_id))
+        if verdict is None:
+            verdict = verdicts[stack_id, forward_id] = stack_verdict(stack, forward, rules)
+        evidence = modules.get(index, ())
+        if recovered[row]:
+            evidence = (*evidence, "op stack recovered from the capture by node order")
+        table.append(
+            label_kernel(
+                trace.names[int(kernels.name[row])],
+                rules=rules,
+                op_stack=stack,
+                forward_stack=forward,
+                kind=int(kernels.kind[row]),
+                was_launched=bool(how[row] == _LAUNCHED),
+                is_graph_replay=bool(how[row] == _REPLAYED) and not recovered[row],
+                on_cpu=on_cpu,
+                stack=verdict,
+                evidence=evidence,
+            )
+        )
+    return Labels(table=tuple(table), of_kernel=of_kernel)
+
+
+def _how_launched(trace: Trace) -> NDArray[np.uint8]:
+    launch = trace.kernels.launch
+    how = np.where(launch >= 0, _LAUNCHED, _NOT_LAUNCHED).astype(np.uint8)
+    if len(trace.launches):
+        how[(launch >= 0) & trace.launches.is_graph[launch]] = _REPLAYED
+    return how
+
+
+def _stacks(
+    trace: Trace, capture: Trace | None
+) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...], Ids, Ids]:
+    """Op stacks and forward stacks (tables and ids), replays' own replaced by the capture's where they align."""
+    kernels = trace.kernels
+    if capture is None:
+        return trace.op_stacks, trace.op_stacks, kernels.op_stack, kernels.forward_stack
+    source = recovered_stacks(trace, capture)
+    found = source >= 0
+    offset = len(trace.op_stacks)
+    both = (*trace.op_stacks, *capture.op_stacks)
+    op_stack, forward_stack = kernels.op_stack.copy(), kernels.forward_stack.copy()
+    op_stack[found] = capture.kernels.op_stack[source[found]] + offset
+    forward_stack[found] = capture.kernels.forward_stack[source[found]] + offset
+    return both, both, op_stack, forward_stack
+
+
+def _distinct(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], Ids]:
+    """Rows of the first occurrence of each distinct combination, and for each row its combination."""
+    combined = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
+    for column in columns:
+        values = column.astype(np.int64)
+        width = int(values.max(initial=0)) + 1
+        if size * width >= 2**62:
+            _, combined = np.unique(combined, return_inverse=True)
+            size = int(combined.max(initial=0)) + 1
+        combined = combined * width + values
+        size *= width
+    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
+    return first.astype(np.int64), inverse.astype(np.int32)
+
+
+def _modules_of(trace: Trace, of_kernel: Ids, labels: int) -> dict[int, tuple[str, ...]]:
+    """For each label the classes of the nn.Modules its kernels ran in, the commonest first."""
+    module = trace.kernels.module
+    recorded = module >= 0
+    if not recorded.any():
+        return {}
+    width = len(trace.modules)
+    pairs, counts = np.unique(of_kernel[recorded].astype(np.int64) * width + module[recorded], return_counts=True)
+    totals: dict[int, dict[str, int]] = {}
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        name = _MODULE_NUMBER.sub("", trace.modules[pair % width].removeprefix("nn.Module: "))
+        by_name = totals.setdefault(pair // width, {})
+        by_name[name] = by_name.get(name, 0) + count
+    return {label: (f"in nn.Module {_commonest(by_name)}",) for label, by_name in totals.items()}
+
+
+def _commonest(by_name: dict[str, int]) -> str:
+    names = sorted(by_name, key=lambda name: -by_name[name])
+    more = f" and {len(names) - _MODULES_NAMED} more" if len(names) > _MODULES_NAMED else ""
+    return ", ".join(names[:_MODULES_NAMED]) + more
+
+
+def with_evidence(label: Label, *evidence: str) -> Label:
+    """The label with further facts."""
+    return replace(label, evidence=(*label.evidence, *evidence))

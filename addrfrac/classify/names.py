@@ -1,0 +1,160 @@
+"""A plain list of kernel names in, one classified row for each out, in the order given; and back to text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from addrfrac.classify.builtin import BUILT_IN
+from addrfrac.classify.labelling import label_kernel
+from addrfrac.classify.policies import PAPER, bound
+from addrfrac.classify.rules import RuleSet
+from addrfrac.errors import AddrfracError
+from addrfrac.records import KIND_KERNEL, Label, Policy
+
+OUTPUT_COLUMNS = (
+    "kernel_name",
+    "launching_op",
+    "op",
+    "provider",
+    "role",
+    "phase",
+    "incumbent",
+    "bound",
+    "op_rule",
+    "provider_rule",
+    "certainty",
+)
+FORMATS = ("tsv", "csv", "json")
+_COUNTED = re.compile(r"^(?P<op>.*?)(?:\*(?P<count>\d+))?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedKernel:
+    """One line of the input."""
+
+    name: str
+    launching_op: str = ""
+    """As given: `aten::mm*297; aten::bmm*144`, most frequent first; '' where there is none."""
+
+
+def classify_name(
+    name: str,
+    launching_op: str | None = None,
+    op_stack: tuple[str, ...] = (),
+    *,
+    forward_stack: tuple[str, ...] = (),
+    kind: int = KIND_KERNEL,
+    rules: RuleSet = BUILT_IN,
+) -> Label:
+    """The label of one kernel by its name and, where given, its launching op or whole op stack (outermost first)."""
+    stack = op_stack or ((launching_op,) if launching_op else ())
+    return label_kernel(name, rules=rules, op_stack=stack, forward_stack=forward_stack, kind=kind)
+
+
+def classify_rows(
+    rows: Iterable[NamedKernel], *, rules: RuleSet = BUILT_IN, policy: Policy = PAPER
+) -> list[dict[str, str]]:
+    """One record of OUTPUT_COLUMNS for each row, in the order given.
+
+    A name that several ops launched gets the class that most of its launches have.
+    """
+    labelled: dict[NamedKernel, Label] = {}
+    out = []
+    for row in rows:
+        if row not in labelled:
+            labelled[row] = _majority_label(row, rules)
+        out.append(_record(row, labelled[row], policy))
+    return out
+
+
+def _majority_label(row: NamedKernel, rules: RuleSet) -> Label:
+    ops = launching_ops(row.launching_op)
+    if not ops:
+        return classify_name(row.name, rules=rules)
+    votes: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str], Label] = {}
+    for op, count in ops:
+        label = classify_name(row.name, op, rules=rules)
+        key = (label.op, label.role)
+        votes[key] = votes.get(key, 0) + count
+        first.setdefault(key, label)
+    return first[max(votes, key=lambda key: votes[key])]
+
+
+def launching_ops(cell: str) -> list[tuple[str, int]]:
+    """(op, launches) for each op of a cell such as `aten::mm*297; other*144`; a missing count is 1."""
+    ops = []
+    for part in cell.split(";"):
+        match = _COUNTED.match(part.strip())
+        if match and match["op"]:
+            ops.append((match["op"], int(match["count"] or 1)))
+    return ops
+
+
+def _record(row: NamedKernel, label: Label, policy: Policy) -> dict[str, str]:
+    return {
+        "kernel_name": row.name,
+        "launching_op": row.launching_op,
+        "op": str(label.op),
+        "provider": label.provider,
+        "role": str(label.role),
+        "phase": str(label.phase),
+        "incumbent": str(label.incumbent),
+        "bound": str(bound(policy, label)),
+        "op_rule": label.op_rule,
+        "provider_rule": label.provider_rule,
+        "certainty": str(label.certainty),
+    }
+
+
+def read_names(text: str, *, source: str = "input") -> list[NamedKernel]:
+    """The rows of a list of names: one a line, or TSV/CSV whose header has `kernel_name` (and `launching_op`)."""
+    lines = text.lstrip("\ufeff").splitlines()
+    header = lines[0] if lines else ""
+    if "kernel_name" not in re.split(r'[\t,;"]', header):
+        names = [NamedKernel(name=line.strip()) for line in lines if line.strip()]
+        if not names:
+            raise AddrfracError(
+                f"{source} holds no kernel names: give one a line, or TSV/CSV with a column 'kernel_name'"
+            )
+        return names
+    delimiter = "\t" if "\t" in header or "," not in header else ","
+    plain = delimiter == "\t" and not _is_quoted(lines)
+    reader = csv.DictReader(
+        io.StringIO(text.lstrip("\ufeff")),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+    )
+    rows = [
+        NamedKernel(name=(row["kernel_name"] or "").strip(), launching_op=(row.get("launching_op") or "").strip())
+        for row in reader
+        if (row["kernel_name"] or "").strip()
+    ]
+    if not rows:
+        raise AddrfracError(f"{source} has a header but no kernels: give at least one row")
+    return rows
+
+
+def _is_quoted(lines: Sequence[str]) -> bool:
+    """Whether cells of a TSV are quoted; names themselves hold no double quotes."""
+    return any(line.startswith('"') or '\t"' in line for line in lines)
+
+
+def write_rows(rows: Sequence[dict[str, str]], output_format: str) -> str:
+    """The classified rows as text: 'tsv', 'csv' or 'json' (a list)."""
+    if output_format == "json":
+        return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
+    if output_format not in FORMATS:
+        raise AddrfracError(f"unknown format '{output_format}': use one of {', '.join(FORMATS)}")
+    out = io.StringIO()
+    writer = csv.DictWriter(
+        out, fieldnames=OUTPUT_COLUMNS, delimiter="\t" if output_format == "tsv" else ",", lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
