@@ -340,6 +340,7 @@ def _profiler(steps: int, device: torch.device, on_ready: Callable[[Any], None])
     return profile(
         activities=activities,
         record_shapes=True,
+        acc_events=True,  # one cycle is all there is; without this torch warns that cycles are not added up
         schedule=schedule(wait=0, warmup=PROFILER_WARMUP, active=LEAD_IN + steps, repeat=1),
         on_trace_ready=on_ready,
     )
@@ -386,7 +387,8 @@ def drop_step(raw: Path, name: str) -> None:
 
 def metadata(facts: Capture) -> dict[str, Any]:
     """The facts as they stand in a trace, with the raw samples of each clock in a list of its own."""
-    return asdict(facts) | {"wall": None if facts.wall is None else _wall_samples(facts.wall)}
+    wall = None if facts.wall is None else _wall_samples(facts.wall)
+    return asdict(facts) | {"device": facts.environment.device_kind, "wall": wall}
 
 
 def _wall_samples(wall: Wall) -> dict[str, Any]:
