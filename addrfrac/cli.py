@@ -290,25 +290,25 @@ def project(
     from addrfrac.project import what_if
     from addrfrac.report import render_what_if
 
-    typer.echo(render_what_if(what_if(store.load(run), _speedups(speedup)), str(format)), nl=False)
+    sys.stdout.write(render_what_if(what_if(store.load(run), _speedups(speedup)), str(format)))
 
 
 @app.command()
 def workloads() -> None:
     """List the workloads, built in and installed."""
     from addrfrac import registry
-    from addrfrac.report import render_workloads
+    from addrfrac.report.lists import print_workloads
 
-    typer.echo(render_workloads(list(registry.workloads().values())), nl=False)
+    print_workloads(list(registry.workloads().values()))
 
 
 @app.command()
 def kernels() -> None:
     """List the kernels, built in and installed."""
     from addrfrac import registry
-    from addrfrac.report import render_kernels
+    from addrfrac.report.lists import print_kernels
 
-    typer.echo(render_kernels(registry.kernels()), nl=False)
+    print_kernels(registry.kernels())
 
 
 @app.command()
@@ -387,7 +387,7 @@ def _reject(text: str) -> bool:
 
 def _options(*, policy: str, rules: Path | None, command: str, **window: Any) -> Options:
     from addrfrac.analysis import Options
-    from addrfrac.classify import BUILT_IN, POLICIES, load_policy, load_rules
+    from addrfrac.classify import BUILT_IN, POLICIES
 
     policies = dict(POLICIES)
     if policy not in policies:
@@ -395,13 +395,20 @@ def _options(*, policy: str, rules: Path | None, command: str, **window: Any) ->
         if not file.exists():
             known = ", ".join(policies)
             raise AddrfracError(f"no policy {policy!r}; choose {known}, or name a TOML file")
+        from addrfrac.classify import load_policy
+
         own = load_policy(file)
         policies[own.name] = own
         policy = own.name
+    table = BUILT_IN
+    if rules is not None:
+        from addrfrac.classify import load_rules
+
+        table = load_rules(rules)
     return Options(
         policy=policy,
         policies=policies,
-        rules=load_rules(rules) if rules is not None else BUILT_IN,
+        rules=table,
         command=command,
         **window,
     )
@@ -443,9 +450,11 @@ def _deliver(
 
 
 def _print_terminal(runs: Sequence[Run]) -> None:
+    from rich.console import Console
+
     from addrfrac.report import print_terminal
 
-    print_terminal(runs)
+    print_terminal(runs, Console())
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -19,9 +19,6 @@ from addrfrac.records import Configuration, Run, Workload
 
 Progress = Callable[[str], None]
 
-ALWAYS = frozenset({"batch", "dtype", "mode", "execution", "weights", "steps", "warmup", "device"})
-"""Configuration fields that mean something for every workload."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -59,7 +56,7 @@ def profile(request: Request, progress: Progress) -> Outcome:
     device = _device(request.device)
     configurations = _configurations(request, workload, device)
     if device == "recorded":
-        return _from_recorded(request, [replace(each, device="cuda") for each in configurations])
+        return _from_recorded(request, configurations)
     runs, failures, folders = [], [], []
     for configuration in configurations:
         folder = _folder(request, configuration, len(configurations) > 1)
@@ -81,53 +78,12 @@ def _device(asked: str | None) -> str:
 
 
 def _configurations(request: Request, workload: Workload, device: str) -> list[Configuration]:
-    given = {name: value for name, value in request.fields.items() if value is not None}
-    _check_options(workload, given, bool(request.seq_lens))
-    mode = given.get("mode") or workload.defaults.get("mode") or _first_mode(workload)
-    if mode not in workload.modes:
-        raise AddrfracError(f"{workload.name} has no mode {mode!r}; its modes are {', '.join(workload.modes)}")
-    base: dict[str, Any] = {"batch": 1, "dtype": "bf16", "layout": "", "execution": "eager"} | _defaults(workload, mode)
-    base |= given | {"workload": workload.name, "mode": mode, "device": device}
-    batches = request.batches or (base.pop("batch"),)
-    lengths = request.seq_lens or (base.pop("seq_len", None),)
-    base = {name: value for name, value in base.items() if name not in ("batch", "seq_len")}
-    made = [Configuration(batch=batch, seq_len=length, **base) for batch, length in product(batches, lengths)]
-    for each in made:
-        _check_numbers(each, workload)
-    return made
-
-
-def _first_mode(workload: Workload) -> str:
-    return next((mode for mode in ("infer", "prefill") if mode in workload.modes), workload.modes[0])
-
-
-def _defaults(workload: Workload, mode: str) -> dict[str, Any]:
-    """The workload's defaults; a mapping under a mode's name holds what differs in that mode."""
-    flat = {name: value for name, value in workload.defaults.items() if not isinstance(value, Mapping)}
-    of_mode = workload.defaults.get(mode)
-    return flat | (dict(of_mode) if isinstance(of_mode, Mapping) else {})
-
-
-def _check_options(workload: Workload, given: Mapping[str, Any], has_lengths: bool) -> None:
-    asked = set(given) - ALWAYS - workload.options | ({"seq_len"} if has_lengths else set()) - workload.options
-    for name in sorted(asked):
-        option = "--" + name.replace("_", "-")
-        known = ", ".join("--" + each.replace("_", "-") for each in sorted(workload.options)) or "none"
-        raise AddrfracError(f"{option} means nothing for {workload.name}; of the model options it takes {known}")
-
-
-def _check_numbers(configuration: Configuration, workload: Workload) -> None:
-    for name in ("batch", "seq_len", "cache_len", "layers", "rows", "steps"):
-        value = getattr(configuration, name)
-        if value is not None and value < 1:
-            raise AddrfracError(f"--{name.replace('_', '-')} {value} is less than 1; give a positive number")
-    if configuration.warmup < 0:
-        raise AddrfracError(f"--warmup {configuration.warmup} is negative; give 0 or more")
-    pooling = configuration.pooling
-    if pooling is not None and pooling != "mlperf" and not (pooling.isdigit() and int(pooling) > 0):
-        raise AddrfracError(f"--pooling {pooling!r} is neither a positive number nor 'mlperf'")
-    if configuration.layers is not None and workload.layers is not None and configuration.layers > workload.layers:
-        raise AddrfracError(f"--layers {configuration.layers} is more than the {workload.layers} of {workload.name}")
+    """One a batch size and length asked for."""
+    asked = {**request.fields, "device": "cpu" if device == "cpu" else "cuda"}
+    return [
+        registry.configure(workload, batch=batch, seq_len=length, **asked)
+        for batch, length in product(request.batches or (None,), request.seq_lens or (None,))
+    ]
 
 
 def slug(configuration: Configuration) -> str:
@@ -214,16 +170,16 @@ def _from_recorded(request: Request, configurations: list[Configuration]) -> Out
 def _as_options(configuration: Configuration) -> str:
     """What to type after `addrfrac profile` for this configuration."""
     workload = registry.workloads().get(configuration.workload)
-    defaults = _defaults(workload, configuration.mode) if workload is not None else {}
-    plain = {f.name: f.default for f in fields(Configuration)} | {"dtype": "bf16", "execution": "eager"} | defaults
     parts = [configuration.workload]
-    if workload is not None and configuration.mode != _first_mode(workload):
+    plain = registry.configure(workload) if workload is not None else None
+    if plain is not None and configuration.mode != plain.mode:
         parts.append(f"--mode {configuration.mode}")
+        plain = registry.configure(workload, mode=configuration.mode) if workload is not None else None
     parts.append(f"--batch {configuration.batch}")
-    skipped = {"workload", "mode", "batch", "device", "steps", "warmup"}
     for each in fields(Configuration):
         value = getattr(configuration, each.name)
-        if each.name not in skipped and value not in (None, "", plain.get(each.name)):
+        skipped = each.name in {"workload", "mode", "batch", *recorded.NOT_COMPARED}
+        if not skipped and value and value != getattr(plain, each.name, each.default):
             parts.append(f"--{each.name.replace('_', '-')} {value}")
     return " ".join(parts)
 
