@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from addrfrac.errors import AddrfracError
 from addrfrac.records import Workload
 from addrfrac.workloads.routing import force_routing
 from addrfrac.workloads.step import Step, autocast, generator, inference, parameter_count
@@ -171,7 +172,7 @@ def _decode(model: Any, configuration: Configuration, device: torch.device) -> S
     # transformers 5.20 or so renamed the argument.
     argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     inputs = {"input_ids": tokens, argument: cache, "use_cache": True}
-    _forward(model, inputs, configuration, device)  # allocates the cache
+    _allocate_cache(model, inputs, configuration, device)
     counters = _fill_cache(cache, configuration.cache_len - 1, device)
 
     def run() -> object:
@@ -184,6 +185,19 @@ def _decode(model: Any, configuration: Configuration, device: torch.device) -> S
 
     facts = force_routing(model, configuration, run)
     return Step(run=run, samples=configuration.batch, parameters=parameter_count(model), model=model, extra=facts)
+
+
+def _allocate_cache(model: Any, inputs: dict[str, Any], configuration: Configuration, device: torch.device) -> None:
+    """The cache takes its shape and dtype from the first tokens that it sees."""
+    try:
+        _forward(model, inputs, configuration, device)
+    except RuntimeError as error:
+        if configuration.dtype.startswith("amp-") and "same dtype" in str(error):
+            raise AddrfracError(
+                f"this version of transformers cannot fill a static cache under autocast; use --dtype "
+                f"{configuration.dtype.removeprefix('amp-')}"
+            ) from error
+        raise
 
 
 def _fill_cache(cache: Any, length: int, device: torch.device) -> list[torch.Tensor]:
