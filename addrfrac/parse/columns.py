@@ -15,21 +15,37 @@ FRAME_OP, FRAME_ANNOTATION = 0, 1
 Columns = dict[str, NDArray[np.int64]]
 """Equally long columns, by name."""
 
-FRAME_FIELDS = ("name", "start", "duration", "process", "thread", "sequence", "forward", "inputs", "collective", "kind")
-CALL_FIELDS = ("name", "start", "duration", "process", "thread", "correlation")
-MODULE_FIELDS = ("name", "start", "duration", "process", "thread")
-DEVICE_FIELDS = (
-    "name",
-    "kind",
-    "start",
-    "duration",
-    "device",
-    "stream",
-    "correlation",
-    "bytes",
-    "node",
-    "collective",
-)
+Block = NDArray[np.int64]
+"""The columns of a table for some rows: (fields, rows)."""
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "frames": (
+        "name",
+        "start",
+        "duration",
+        "process",
+        "thread",
+        "sequence",
+        "forward",
+        "inputs",
+        "collective",
+        "kind",
+    ),
+    "calls": ("name", "start", "duration", "process", "thread", "correlation"),
+    "modules": ("name", "start", "duration", "process", "thread"),
+    "device": (
+        "name",
+        "kind",
+        "start",
+        "duration",
+        "device",
+        "stream",
+        "correlation",
+        "bytes",
+        "node",
+        "collective",
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -48,17 +64,17 @@ class Interner:
         return [ids.setdefault(value, len(ids)) for value in values]
 
 
+def _no_parts() -> dict[str, list[tuple[int, Block]]]:
+    return {table: [] for table in FIELDS}
+
+
 @dataclass(slots=True, kw_only=True)
 class RawTables:
     """What one reader took from its pieces: four tables, the texts they index, and what it could not use."""
 
-    frames: list[Columns] = field(default_factory=list)
-    """Ops and annotations on host threads."""
-    calls: list[Columns] = field(default_factory=list)
-    """Runtime and driver calls."""
-    modules: list[Columns] = field(default_factory=list)
-    """nn.Module calls, from python stacks."""
-    device: list[Columns] = field(default_factory=list)
+    parts: dict[str, list[tuple[int, Block]]] = field(default_factory=_no_parts)
+    """For each table of FIELDS (frames = ops and annotations on host threads, calls = runtime and driver calls,
+    modules = nn.Module calls from python stacks, device) its parts, each with the number of its piece."""
     names: Interner = field(default_factory=Interner)
     inputs: Interner = field(default_factory=Interner)
     collectives: Interner = field(default_factory=Interner)
@@ -66,45 +82,51 @@ class RawTables:
     left_out: dict[str, int] = field(default_factory=dict)
     """Categories of accelerators that are not read -> events."""
     unreadable: int = 0
-    """Events whose text is no JSON even with tolerance."""
+    """Fragments that are no JSON even with tolerance."""
     undated: int = 0
     """Events of a wanted category without a usable time stamp or duration."""
-    foreign: int = 0
-    """Events whose fields are none of torch.profiler's."""
+
+    def add(self, table: str, piece: int, columns: dict[str, Sequence[int] | Ints]) -> None:
+        """Append rows that came from a piece."""
+        block = np.empty((len(FIELDS[table]), len(columns["start"])), np.int64)
+        for row, name in enumerate(FIELDS[table]):
+            block[row] = columns[name]
+        self.parts[table].append((piece, block))
+
+    def has(self, table: str) -> bool:
+        """Whether a table has any row."""
+        return any(block.shape[1] for _, block in self.parts[table])
+
+    def table(self, name: str) -> Columns:
+        """One table, in the file's order."""
+        blocks = [block for _, block in sorted(self.parts[name], key=lambda part: part[0])]
+        whole = np.concatenate(blocks, axis=1) if blocks else np.empty((len(FIELDS[name]), 0), np.int64)
+        return dict(zip(FIELDS[name], whole, strict=True))
 
 
-def concatenated(tables: Sequence[Columns], names: Sequence[str]) -> Columns:
-    """Tables put end to end."""
-    if not tables:
-        return {name: np.empty(0, np.int64) for name in names}
-    return {name: np.concatenate([table[name] for table in tables]) for name in names}
-
-
-def merged(parts: Sequence[RawTables]) -> RawTables:
+def merged(shares: Sequence[RawTables]) -> RawTables:
     """The tables of several readers as one; their texts are numbered anew."""
-    whole = RawTables()
-    for part in parts:
+    whole = shares[0]
+    for share in shares[1:]:
         renumbered = {
-            "name": _renumbering(whole.names, part.names),
-            "inputs": _renumbering(whole.inputs, part.inputs),
-            "collective": _renumbering(whole.collectives, part.collectives),
+            "name": _renumbering(whole.names, share.names),
+            "inputs": _renumbering(whole.inputs, share.inputs),
+            "collective": _renumbering(whole.collectives, share.collectives),
         }
-        for table in ("frames", "calls", "modules", "device"):
-            for columns in getattr(part, table):
-                getattr(whole, table).append(_renumber(columns, renumbered))
-        for category, count in part.left_out.items():
+        for table, parts in share.parts.items():
+            for piece, block in parts:
+                for row, name in enumerate(FIELDS[table]):
+                    if name in renumbered:
+                        block[row] = renumbered[name][block[row]]
+                whole.parts[table].append((piece, block))
+        for category, count in share.left_out.items():
             whole.left_out[category] = whole.left_out.get(category, 0) + count
-        whole.events += part.events
-        whole.unreadable += part.unreadable
-        whole.undated += part.undated
-        whole.foreign += part.foreign
+        whole.events += share.events
+        whole.unreadable += share.unreadable
+        whole.undated += share.undated
     return whole
 
 
 def _renumbering(into: Interner, of: Interner) -> Ints:
     """New number of each old one; the last entry keeps -1 where it is."""
     return np.array([*into.ids_of(list(of.ids)), -1], np.int64)
-
-
-def _renumber(columns: Columns, renumbered: dict[str, Ints]) -> Columns:
-    return {name: renumbered[name][column] if name in renumbered else column for name, column in columns.items()}

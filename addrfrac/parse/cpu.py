@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from addrfrac.parse import join as device_join
 from addrfrac.parse import nesting, stacks
-from addrfrac.parse.columns import FRAME_FIELDS, FRAME_OP, RawTables, concatenated
+from addrfrac.parse.columns import FRAME_OP, RawTables
 from addrfrac.parse.nesting import Forest
 from addrfrac.records import KIND_KERNEL, Ints, Kernels, Launches, Loss
 
@@ -16,7 +16,7 @@ def join(tables: RawTables) -> device_join.Joined:
     """Self-time segments of operators as kernels; each op that has one stands as its own launch."""
     names = tuple(str(name) for name in tables.names.ids)
     losses: list[Loss] = []
-    frames = device_join.sound(concatenated(tables.frames, FRAME_FIELDS), "operator and annotation events", losses)
+    frames = device_join.sound(tables.table("frames"), "operator and annotation events", losses)
     (thread,) = nesting.thread_numbers((frames["process"], frames["thread"]))
     forest = nesting.nest(thread, frames["start"], frames["end"])
     frames = {name: column[forest.order] for name, column in frames.items()}

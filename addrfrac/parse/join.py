@@ -12,16 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from addrfrac.parse import match, nesting, stacks
-from addrfrac.parse.columns import (
-    CALL_FIELDS,
-    DEVICE_FIELDS,
-    FRAME_ANNOTATION,
-    FRAME_FIELDS,
-    MODULE_FIELDS,
-    Columns,
-    RawTables,
-    concatenated,
-)
+from addrfrac.parse.columns import FRAME_ANNOTATION, Columns, RawTables
 from addrfrac.parse.kineto import MODULE_PREFIX
 from addrfrac.records import (
     KIND_KERNEL,
@@ -64,10 +55,10 @@ def join(tables: RawTables) -> Joined:
     """The whole join."""
     names = tuple(str(name) for name in tables.names.ids)
     losses: list[Loss] = []
-    device = sound_device(concatenated(tables.device, DEVICE_FIELDS), losses)
-    frames = sound(concatenated(tables.frames, FRAME_FIELDS), "operator and annotation events", losses)
-    calls = sound(concatenated(tables.calls, CALL_FIELDS), "runtime calls", losses)
-    modules = sound(concatenated(tables.modules, MODULE_FIELDS), "module calls", losses)
+    device = sound_device(tables.table("device"), losses)
+    frames = sound(tables.table("frames"), "operator and annotation events", losses)
+    calls = sound(tables.table("calls"), "runtime calls", losses)
+    modules = sound(tables.table("modules"), "module calls", losses)
 
     call, ambiguous = match.launching_calls(device, calls)
     calls, launch = _kept_calls(calls, call, names)
@@ -259,7 +250,8 @@ def _modules(
 
 def _communicates(device: Columns, names: Sequence[str]) -> NDArray[np.bool_]:
     named: NDArray[np.bool_] = np.isin(device["name"], name_numbers(names, COMMUNICATES))
-    return named & (device["kind"] == KIND_KERNEL)
+    named[device["kind"] != KIND_KERNEL] = False
+    return named
 
 
 def _collectives(collective: Ints, tables: RawTables) -> tuple[Ints, tuple[Collective, ...]]:

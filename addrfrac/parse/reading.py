@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from addrfrac.errors import UnreadableTrace
-from addrfrac.parse import cpu, join, kineto, scan
+from addrfrac.parse import cpu, join, kineto, scan, workers
 from addrfrac.parse.columns import RawTables
 from addrfrac.records import Loss, Trace, TraceSource
 
@@ -81,26 +81,29 @@ def read_kineto(path: Path, timings: Timings | None = None) -> Trace:
 
 def _content(path: Path) -> Content:
     """Every piece of the file decoded into tables."""
-    tables = RawTables()
     with path.open("rb") as file:
-        zipped = scan.is_gzip(path)
-        blocks = scan.inflated(file) if zipped else iter(lambda: file.read(1 << 20), b"")
-        head = b""
-        events = None
-        for block in blocks:
-            head += block
-            events = scan.locate_events(path.name, head, whole=False)
-            if events is not None:
-                break
-        if events is None:
-            events = scan.locate_events(path.name, head, whole=True)
-        assert events is not None
-        for piece, is_last in scan.streamed_pieces(blocks, head[events.begin :], events):
-            if is_last:
-                ending = scan.split_ending(piece, events.bare)
-                kineto.add_piece(tables, ending.events)
-            else:
-                kineto.add_piece(tables, piece)
+        if scan.is_gzip(file):
+            return _streamed(path.name, scan.inflated(file))
+        size = path.stat().st_size
+        events = scan.located(path.name, iter(lambda: file.read(1 << 18), b""))[0]
+        cuts = scan.cut_offsets(file, events, size)
+        tables = workers.read_pieces(path, cuts)
+        ending = scan.split_ending(scan.read_between(file, cuts[-2], cuts[-1]), events.bare)
+    kineto.add_piece(tables, ending.events, len(cuts))
+    return Content(tables=tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
+
+
+def _streamed(name: str, blocks: Iterator[bytes]) -> Content:
+    """The same from a stream."""
+    tables = RawTables()
+    events, rest = scan.located(name, blocks)
+    ending = None
+    for index, (piece, is_last) in enumerate(scan.streamed_pieces(blocks, rest, events)):
+        if is_last:
+            ending = scan.split_ending(piece, events.bare)
+            piece = ending.events
+        kineto.add_piece(tables, piece, index)
+    assert ending is not None
     return Content(tables=tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
 
 
@@ -123,7 +126,7 @@ def _losses(content: Content, path: Path) -> list[Loss]:
 def _require_something(name: str, content: Content, on_cpu: bool) -> None:
     """One clear line where there is nothing to work on."""
     tables = content.tables
-    if tables.device or (on_cpu and tables.frames):
+    if tables.has("device") or (on_cpu and tables.has("frames")):
         return
     if not tables.events:
         raise UnreadableTrace(f"{name} holds no whole event; record or copy the trace again")
@@ -132,7 +135,7 @@ def _require_something(name: str, content: Content, on_cpu: bool) -> None:
         raise UnreadableTrace(
             f"{name} holds only events of accelerators that are not read ({kinds}); record on CUDA or ROCm"
         )
-    if tables.frames or tables.calls:
+    if tables.has("frames") or tables.has("calls"):
         raise UnreadableTrace(
             f"{name} holds host events but no device events; record with ProfilerActivity.CUDA in the activities"
         )

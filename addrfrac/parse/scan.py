@@ -7,7 +7,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
@@ -50,10 +49,24 @@ class EventList:
     """No event at all."""
 
 
-def is_gzip(path: Path) -> bool:
+def is_gzip(file: BinaryIO) -> bool:
     """Whether the content (not the name) is gzip."""
-    with path.open("rb") as file:
-        return file.read(2) == GZIP_MAGIC
+    magic = file.read(len(GZIP_MAGIC))
+    file.seek(0)
+    return magic == GZIP_MAGIC
+
+
+def located(name: str, blocks: Iterator[bytes]) -> tuple[EventList, bytes]:
+    """Where the events begin, and what was read beyond that."""
+    head = b""
+    for block in blocks:
+        head += block
+        events = locate_events(name, head, whole=False)
+        if events is not None:
+            return events, head[events.begin :]
+    events = locate_events(name, head, whole=True)
+    assert events is not None
+    return events, head[events.begin :]
 
 
 def locate_events(name: str, head: bytes, whole: bool) -> EventList | None:

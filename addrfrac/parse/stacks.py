@@ -88,21 +88,16 @@ def _forward_rows(forest: Forest, frames: Columns, backward: Ints) -> Ints:
     process, sequence = frames["process"], frames["sequence"]
     ranked = forward[np.lexsort((forest.start[forward], sequence[forward], process[forward]))]
     nodes, node_of = np.unique(backward[asking], return_inverse=True)
-    keys, key_numbers = np.unique(
-        np.stack([np.r_[process[ranked], process[nodes]], np.r_[sequence[ranked], sequence[nodes]]], axis=1),
-        axis=0,
-        return_inverse=True,
-    )
-    key_numbers = key_numbers.reshape(-1)
-    has, asks = key_numbers[: len(ranked)], key_numbers[len(ranked) :]
-    # Stamps relative to the first fit beside the key's number into one sortable integer.
-    base = int(forest.start.min())
-    width = int(forest.start.max()) - base + 1
-    if len(keys) * width >= 1 << 62:
-        return found
-    place = (
-        np.searchsorted(has * width + (forest.start[ranked] - base), asks * width + (forest.start[nodes] - base)) - 1
-    )
+    _, processes = np.unique(np.r_[process[ranked], process[nodes]], return_inverse=True)
+    numbers, sequences = np.unique(np.r_[sequence[ranked], sequence[nodes]], return_inverse=True)
+    keys = processes.reshape(-1).astype(np.int64) * len(numbers) + sequences.reshape(-1)
+    has, asks = keys[: len(ranked)], keys[len(ranked) :]
+    # Ranks among the starts, for stamps would not fit beside the key into one sortable integer.
+    starts = np.sort(forest.start[ranked])
+    width = len(starts) + 1
+    begun = np.searchsorted(starts, forest.start[ranked], side="left")
+    before = np.searchsorted(starts, forest.start[nodes], side="right")
+    place = np.searchsorted(has * width + begun, asks * width + before, side="left") - 1
     candidate = ranked[np.maximum(place, 0)]
     matches = (place >= 0) & (has[np.maximum(place, 0)] == asks)
     found[asking] = np.where(matches, candidate, -1)[node_of.reshape(-1)]
