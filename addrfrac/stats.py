@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,33 @@ MINIMUM_STEPS = 5
 """Below this many steps a side no comparison is made."""
 SAME_MARGIN = 0.01
 """Two times are `same` when the whole interval of their ratio lies within this of 1."""
+FEWEST_EFFECTIVE = 3.0
+"""However correlated, a series counts for at least this many independent steps: below it no interval is of any use."""
+
+STATISTICS: dict[str, Callable[[Floats], Floats]] = {
+    "mean": lambda values: np.asarray(values.mean(axis=-1)),
+    "median": lambda values: np.asarray(np.median(values, axis=-1)),
+}
+
+
+def centre(statistic: str) -> Callable[[Sequence[float]], float]:
+    """The function that sums up one series: 'mean' or 'median'."""
+    of = STATISTICS[statistic]
+    return lambda samples: float(of(np.asarray(samples, dtype=np.float64)))
+
+
+# --- one series ---------------------------------------------------------------------------------------------
+
+
+def lag_one(samples: Floats) -> float:
+    """Lag-1 correlation of a series, 0 to 0.9, less the bias of its usual estimate, -(1 + 3r) / n (Kendall 1954)."""
+    n = len(samples)
+    centred = samples - samples.mean()
+    power = float(centred @ centred)
+    if n < 4 or power == 0.0:
+        return 0.0
+    estimate = float(centred[1:] @ centred[:-1]) / power
+    return min(max((n * estimate + 1.0) / (n - 3.0), 0.0), 0.9)
 
 
 def block_length(samples: Floats) -> int:
@@ -26,12 +54,7 @@ def block_length(samples: Floats) -> int:
     Carlstein's rule for a first-order autoregression (Ann. Statist. 14, 1986): (sqrt(6) r / (1 - r^2))^(2/3) n^(1/3)
     with r the lag-1 correlation. Steps on a GPU drift with clocks, so treating them as independent covers too little.
     """
-    n = len(samples)
-    centred = samples - samples.mean()
-    power = float(centred @ centred)
-    if n < 4 or power == 0.0:
-        return 1
-    r = min(max(float(centred[1:] @ centred[:-1]) / power, 0.0), 0.95)
+    n, r = len(samples), lag_one(samples)
     length = (math.sqrt(6.0) * r / (1.0 - r * r)) ** (2.0 / 3.0) * n ** (1.0 / 3.0)
     return int(min(max(1, round(length)), max(1, n // 3)))
 
@@ -46,10 +69,61 @@ def resample(samples: Floats, rng: np.random.Generator, draws: int = DRAWS) -> F
     return resampled
 
 
-def interval(values: Floats, level: float = 0.95) -> tuple[float, float]:
-    """The central interval of bootstrap values."""
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sampled:
+    """A statistic of one series and how it may vary."""
+
+    value: float
+    deviations: Floats
+    """Bootstrap values less `value`, widened to the variance that the series' correlation implies."""
+    variance: float
+    """Of the mean."""
+    freedom: float
+    """Degrees of freedom that `variance` was estimated with."""
+
+
+def sampled(samples: Floats, statistic: str, rng: np.random.Generator) -> Sampled:
+    """Block-bootstrap a statistic, corrected for what blocks of a short series miss.
+
+    A few blocks vary less than the series they stand for, and their correlation is underestimated: alone they cover
+    61-86 % where 95 % is said (5-50 steps, lag-1 correlation 0.5). So the deviations are widened to the variance of the
+    mean of a first-order autoregression, s^2 (1 + r) / (1 - r) / n, with s^2 freed of the bias that r gives it.
+    """
+    n, r = len(samples), lag_one(samples)
+    resampled = resample(samples, rng)
+    value = float(STATISTICS[statistic](samples))
+    effective = max(n * (1.0 - r) / (1.0 + r), min(FEWEST_EFFECTIVE, n))
+    if n < 2:
+        return Sampled(value=value, deviations=np.zeros(DRAWS), variance=0.0, freedom=1.0)
+    unbiased = float(samples.var(ddof=1)) / max(1.0 - (n / effective - 1.0) / (n - 1.0), 0.25)
+    variance, of_blocks = unbiased / effective, float(resampled.mean(axis=1).var())
+    widen = max(1.0, math.sqrt(variance / of_blocks)) if of_blocks > 0.0 else 1.0
+    return Sampled(
+        value=value,
+        deviations=widen * (STATISTICS[statistic](resampled) - value),
+        variance=variance,
+        freedom=effective - 1.0,
+    )
+
+
+def student_over_normal(freedom: float) -> float:
+    """How much wider a 95 % interval must be when its variance was estimated with so many degrees of freedom.
+
+    Abramowitz and Stegun 26.7.5, within 4 % from two degrees of freedom on.
+    """
+    z = 1.959964
+    terms = (
+        (z**3 + z) / (4 * freedom),
+        (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2),
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3),
+    )
+    return 1.0 + sum(terms) / z
+
+
+def interval(deviations: Floats, freedom: float, level: float = 0.95) -> tuple[float, float]:
+    """The central interval of bootstrap deviations; it holds 0."""
+    low, high = np.quantile(deviations, [(1 - level) / 2, (1 + level) / 2]) * student_over_normal(freedom)
+    return min(float(low), 0.0), max(float(high), 0.0)
 
 
 def times(samples_us: Sequence[float], method: str) -> Times:
@@ -60,12 +134,13 @@ def times(samples_us: Sequence[float], method: str) -> Times:
     if not len(samples_us):
         raise ValueError("no samples")
     samples = np.asarray(samples_us, dtype=np.float64)
-    low, high = interval(np.median(resample(samples, np.random.default_rng(SEED)), axis=1))
+    found = sampled(samples, "median", np.random.default_rng(SEED))
+    low, high = interval(found.deviations, found.freedom)
     return Times(
         samples_us=tuple(round(float(s), 3) for s in samples),
-        median_us=float(np.median(samples)),
-        low_us=low,
-        high_us=high,
+        median_us=found.value,
+        low_us=max(found.value + low, 0.0),
+        high_us=found.value + high,
         method=method,
     )
 
@@ -74,21 +149,12 @@ def sampling_range(values: Sequence[float]) -> Range:
     """95 % interval of the mean over steps; empty with fewer than three steps."""
     if len(values) < 3:
         return Range(low=None, high=None)
-    samples = np.asarray(values, dtype=np.float64)
-    low, high = interval(resample(samples, np.random.default_rng(SEED)).mean(axis=1))
-    return Range(low=low, high=high)
+    found = sampled(np.asarray(values, dtype=np.float64), "mean", np.random.default_rng(SEED))
+    low, high = interval(found.deviations, found.freedom)
+    return Range(low=found.value + low, high=found.value + high)
 
 
-STATISTICS: dict[str, Callable[[Floats], Floats]] = {
-    "mean": lambda values: np.asarray(values.mean(axis=-1)),
-    "median": lambda values: np.asarray(np.median(values, axis=-1)),
-}
-
-
-def centre(statistic: str) -> Callable[[Sequence[float]], float]:
-    """The function that sums up one series: 'mean' or 'median'."""
-    of = STATISTICS[statistic]
-    return lambda samples: float(of(np.asarray(samples, dtype=np.float64)))
+# --- two series ---------------------------------------------------------------------------------------------
 
 
 def change(before: Sequence[float], after: Sequence[float], statistic: str = "mean") -> tuple[float, Range, Verdict]:
@@ -97,16 +163,17 @@ def change(before: Sequence[float], after: Sequence[float], statistic: str = "me
     The verdict is `same` only where the whole interval lies within SAME_MARGIN of the time before, and `inconclusive`
     with fewer than MINIMUM_STEPS a side, whatever the figures.
     """
-    of = STATISTICS[statistic]
-    a, b = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
-    if not len(a) or not len(b):
+    if not len(before) or not len(after):
         return 0.0, Range(low=None, high=None), Verdict.INCONCLUSIVE
-    difference = float(of(b) - of(a))
-    if min(len(a), len(b)) < MINIMUM_STEPS:
-        return difference, Range(low=None, high=None), Verdict.INCONCLUSIVE
     rng = np.random.default_rng(SEED)
-    low, high = interval(of(resample(b, rng)) - of(resample(a, rng)))
-    margin = SAME_MARGIN * float(of(a))
+    a = sampled(np.asarray(before, dtype=np.float64), statistic, rng)
+    b = sampled(np.asarray(after, dtype=np.float64), statistic, rng)
+    difference = b.value - a.value
+    if min(len(before), len(after)) < MINIMUM_STEPS:
+        return difference, Range(low=None, high=None), Verdict.INCONCLUSIVE
+    low, high = interval(b.deviations - a.deviations, _joint_freedom(a, b))
+    low, high = difference + low, difference + high
+    margin = SAME_MARGIN * a.value
     if -margin <= low and high <= margin:
         verdict = Verdict.SAME
     elif low > 0:
@@ -116,3 +183,11 @@ def change(before: Sequence[float], after: Sequence[float], statistic: str = "me
     else:
         verdict = Verdict.INCONCLUSIVE
     return difference, Range(low=low, high=high), verdict
+
+
+def _joint_freedom(a: Sampled, b: Sampled) -> float:
+    """Welch and Satterthwaite's degrees of freedom of a difference."""
+    total = a.variance + b.variance
+    if total == 0.0:
+        return max(a.freedom, b.freedom)
+    return total**2 / (a.variance**2 / a.freedom + b.variance**2 / b.freedom)
