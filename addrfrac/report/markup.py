@@ -1,0 +1,83 @@
+"""Text in, HTML out: escaping and the few elements that every page is made of."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+
+from addrfrac.report.names import one_line
+
+
+def escape(text: object) -> str:
+    """Text from anywhere, safe inside an element or a quoted attribute; control characters become visible."""
+    return html.escape(one_line(str(text)))
+
+
+def table(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], row_classes: Sequence[str] | None = None
+) -> str:
+    """A table of HTML cells; the first heads its row, and a column that starts with '>' holds numbers."""
+    numeric = [column.startswith(">") for column in columns]
+    head = "".join(
+        f'<th scope="col"{_number(is_numeric)}>{escape(column.removeprefix(">"))}</th>'
+        for column, is_numeric in zip(columns, numeric, strict=True)
+    )
+    body = "".join(
+        f"<tr{_class(row_class)}>{_cells(row, numeric)}</tr>\n"
+        for row, row_class in zip(rows, row_classes or [""] * len(rows), strict=True)
+    )
+    label = escape(caption)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{label}</caption>'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells(row: Sequence[str], numeric: Sequence[bool]) -> str:
+    first, *others = row
+    cells = "".join(
+        f"<td{_number(is_numeric)}>{cell}</td>" for cell, is_numeric in zip(others, numeric[1:], strict=True)
+    )
+    return f'<th scope="row" class="wrap">{first}</th>{cells}'
+
+
+def _number(is_numeric: bool) -> str:
+    return ' class="number"' if is_numeric else ""
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def section(identifier: str, title: str, *parts: str) -> str:
+    """A titled card of the page."""
+    body = "\n".join(part for part in parts if part)
+    return f'<section id="{identifier}"><h2>{escape(title)}</h2>\n{body}\n</section>'
+
+
+def definitions(pairs: Sequence[tuple[str, str]], kind: str = "facts") -> str:
+    """A list of term and text, both plain; pairs without text are left out."""
+    items = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in pairs if text)
+    return f'<dl class="{kind}">{items}</dl>' if items else ""
+
+
+def bound_mark(bound: str) -> str:
+    """The word for a bound in its colour."""
+    return f'<span class="bound bound-{bound}">{bound}</span>'
+
+
+def bullets(lines: Sequence[str]) -> str:
+    return f'<ul class="plain">{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul>' if lines else ""
+
+
+def hint(text: str) -> str:
+    return f'<p class="hint">{escape(text)}</p>'
+
+
+def data(identifier: str, value: object) -> str:
+    """JSON that a script reads by id; nothing in it can end the script element."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="{identifier}">{text}</script>'

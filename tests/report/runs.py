@@ -1,0 +1,720 @@
+"""Synthetic runs whose accounts close, for the renderers: no number here was measured anywhere."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from addrfrac.records import (
+    Accounts,
+    Addressable,
+    Bound,
+    BreakEven,
+    Certainty,
+    ClassTime,
+    Configuration,
+    DeviceState,
+    Environment,
+    Extrapolation,
+    GapKind,
+    GapTime,
+    Grade,
+    Incumbent,
+    KernelRow,
+    Loss,
+    Op,
+    Phase,
+    PolicyShare,
+    Projection,
+    Range,
+    Role,
+    Run,
+    StepAccount,
+    Target,
+    Times,
+    TraceSource,
+    Wall,
+)
+
+NOTHING = Range(low=None, high=None)
+STEPS = 6
+LIBRARY_OPS = {Op.GEMM, Op.CONV, Op.ATTENTION}
+POLICIES = ("paper", "vendor", "strict")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One kernel of a made-up step."""
+
+    name: str
+    op: Op
+    provider: str
+    incumbent: Incumbent
+    launches: int
+    device_us: float
+    launching_op: str
+    phase: Phase = Phase.FORWARD
+    certainty: Certainty = Certainty.AGREE
+    fused_ops: tuple[str, ...] = ()
+    role: Role = Role.MAIN
+
+
+RESNET = (
+    Spec(
+        name="sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_warpgroupsize1x1x1_g1_"
+        "execute_segment_k_off_kernel__5x_cudnn",
+        op=Op.CONV,
+        provider="cudnn",
+        incumbent=Incumbent.CLOSED,
+        launches=36,
+        device_us=1006.4,
+        launching_op="aten::cudnn_convolution",
+    ),
+    Spec(
+        name="void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_64x64_64x3_nhwc_align8>"
+        "(cutlass_tensorop_bf16_s16816fprop_optimized_bf16_64x64_64x3_nhwc_align8::Params)",
+        op=Op.CONV,
+        provider="cudnn",
+        incumbent=Incumbent.CLOSED,
+        launches=17,
+        device_us=412.9,
+        launching_op="aten::cudnn_convolution",
+    ),
+    Spec(
+        name="void at::native::batch_norm_transform_input_channels_last_kernel<c10::BFloat16, float, float, 4>"
+        "(c10::BFloat16 const*, c10::BFloat16 const*, float const*, float const*, float const*, float const*, "
+        "c10::BFloat16*, int, int, bool)",
+        op=Op.NORMALIZATION,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=37,
+        device_us=700.9,
+        launching_op="aten::native_batch_norm",
+    ),
+    Spec(
+        name="void cudnn::bn_fw_inf_1C11_kernel_NCHW<__nv_bfloat16, float, true, 1>(float, float, cudnnTensorStruct, "
+        "__nv_bfloat16 const*, cudnnTensorStruct, __nv_bfloat16*)",
+        op=Op.NORMALIZATION,
+        provider="cudnn",
+        incumbent=Incumbent.CLOSED,
+        launches=16,
+        device_us=392.2,
+        launching_op="aten::cudnn_batch_norm",
+    ),
+    Spec(
+        name="void at::native::vectorized_elementwise_kernel<8, at::native::(anonymous namespace)::"
+        "launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, c10::Scalar, at::native::detail::ClampLimits)"
+        "::{lambda()#1}::operator()() const::{lambda()#10}::operator()() const::{lambda(c10::BFloat16)#1}, "
+        "std::array<char*, 2ul> >(int, at::native::(anonymous namespace)::launch_clamp_scalar(...))",
+        op=Op.ELEMENTWISE,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=49,
+        device_us=587.2,
+        launching_op="aten::clamp_min_",
+    ),
+    Spec(
+        name="void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, "
+        "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
+        op=Op.ELEMENTWISE,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=16,
+        device_us=401.7,
+        launching_op="aten::add_",
+    ),
+    Spec(
+        name="void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>(...)",
+        op=Op.POOLING,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=1,
+        device_us=58.4,
+        launching_op="aten::max_pool2d_with_indices",
+    ),
+    Spec(
+        name="nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNN",
+        op=Op.GEMM,
+        provider="cublas",
+        incumbent=Incumbent.CLOSED,
+        launches=1,
+        device_us=9.8,
+        launching_op="aten::addmm",
+    ),
+    Spec(
+        name="void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, at::native::MeanOps<...>>>",
+        op=Op.REDUCTION,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=1,
+        device_us=11.2,
+        launching_op="aten::mean",
+        certainty=Certainty.NAME,
+    ),
+    Spec(
+        name="Memset (Device)",
+        op=Op.MEMSET,
+        provider="cuda_driver",
+        incumbent=Incumbent.SYSTEM,
+        launches=3,
+        device_us=4.2,
+        launching_op="aten::cudnn_convolution",
+    ),
+    Spec(
+        name="triton_poi_fused_4",
+        op=Op.FUSED_UNKNOWN,
+        provider="unknown",
+        incumbent=Incumbent.UNKNOWN,
+        launches=2,
+        device_us=71.5,
+        launching_op="",
+        certainty=Certainty.CONFLICT,
+        fused_ops=("relu", "add"),
+    ),
+)
+
+TRAINING = (
+    *RESNET,
+    Spec(
+        name="sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_cudnn",
+        op=Op.CONV,
+        provider="cudnn",
+        incumbent=Incumbent.CLOSED,
+        launches=52,
+        device_us=3100.0,
+        launching_op="aten::convolution_backward",
+        phase=Phase.BACKWARD,
+    ),
+    Spec(
+        name="void at::native::batch_norm_backward_elemt_channels_last_kernel<c10::BFloat16, float>(...)",
+        op=Op.NORMALIZATION,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=53,
+        device_us=2210.0,
+        launching_op="aten::native_batch_norm_backward",
+        phase=Phase.BACKWARD,
+    ),
+    Spec(
+        name="void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(...)",
+        op=Op.OPTIMIZER,
+        provider="aten",
+        incumbent=Incumbent.GENERIC,
+        launches=6,
+        device_us=214.0,
+        launching_op="aten::_fused_adamw_",
+        phase=Phase.OPTIMIZER,
+    ),
+)
+
+
+def bound(spec: Spec, policy: str) -> Bound:
+    if spec.incumbent is Incumbent.UNKNOWN:
+        return Bound.UNKNOWN
+    if spec.incumbent is Incumbent.SYSTEM:
+        return Bound.SYSTEM
+    library = {
+        "paper": spec.op in LIBRARY_OPS,
+        "vendor": spec.incumbent is Incumbent.CLOSED,
+        "strict": spec.incumbent in (Incumbent.CLOSED, Incumbent.TUNED),
+    }[policy]
+    return Bound.LIBRARY if library else Bound.REPLACEABLE
+
+
+def full(
+    *,
+    specs: tuple[Spec, ...] = RESNET,
+    scale: float = 1.0,
+    batch: int = 64,
+    mode: str = "infer",
+    gap_us: float = 164.3,
+    wall: bool = True,
+    wall_factor: float = 0.97,
+) -> Run:
+    """A complete GPU run: every optional part present, one class overlapping another."""
+    specs = tuple(replace(spec, device_us=spec.device_us * scale) for spec in specs)
+    accounts = _accounts(specs, gap_us, wall_factor if wall else None)
+    times = _wall(accounts.span_us * wall_factor) if wall else None
+    by_policy = {policy: _share(specs, policy, accounts, times) for policy in POLICIES}
+    return Run(
+        schema=1,
+        kind="profile",
+        created="2026-09-30T12:34:56Z",
+        version="0.1.0",
+        command=f"addrfrac profile resnet50 --batch {batch} --mode {mode}",
+        title="resnet50",
+        configuration=Configuration(
+            workload="resnet50",
+            mode=mode,
+            batch=batch,
+            dtype="bf16",
+            layout="channels-last",
+            execution="eager",
+            device="cuda",
+        ),
+        environment=_environment(),
+        source=_source(),
+        grade=Grade(letter="A", losses=()),
+        window="6 profiled steps (ProfilerStep#3 to #8), by the launches inside them",
+        wall=times,
+        samples_per_step=float(batch),
+        sample_unit="images",
+        accounts=accounts,
+        addressable=Addressable(
+            policy="paper",
+            share_of_busy=by_policy["paper"].share_of_busy,
+            share_of_wall=by_policy["paper"].share_of_wall,
+            by_policy=by_policy,
+        ),
+        kernels=_kernels(specs, accounts),
+        projection=_projection(specs, accounts),
+        parameters=25_557_032,
+        peak_memory_bytes=1_912_602_624,
+        extra={"images_are": "random normal, fresh each step"},
+        notes=("The classifier's bias is added inside its GEMM: no kernel of its own.",),
+    )
+
+
+def training() -> Run:
+    return full(specs=TRAINING, mode="train")
+
+
+def recorded() -> Run:
+    return replace(full(), extra={"recorded": True})
+
+
+def sweep() -> tuple[Run, ...]:
+    """Three batch sizes of one configuration."""
+    return tuple(full(batch=batch, scale=batch / 64 + 0.05) for batch in (1, 16, 64))
+
+
+def grid() -> tuple[Run, ...]:
+    """Two numbers that differ: batch and sequence length."""
+
+    def point(batch: int, seq_len: int) -> Run:
+        run = full(batch=batch, scale=batch * seq_len / 2048)
+        assert run.configuration is not None
+        return replace(run, configuration=replace(run.configuration, seq_len=seq_len))
+
+    return tuple(point(batch, seq_len) for batch in (1, 4, 16) for seq_len in (128, 512))
+
+
+def mixed() -> tuple[Run, ...]:
+    """Runs of every kind side by side: nothing is common, some figures are absent."""
+    return (full(), training(), cpu(), foreign(), empty())
+
+
+def multi_policy() -> Run:
+    """A fourth policy, read from a user's file, is the one that the run names."""
+    run = full()
+    own = replace(run.addressable.by_policy["vendor"], share_of_busy=Range(low=0.5, high=1.0), speedup_of_busy=NOTHING)
+    return replace(
+        run,
+        addressable=replace(
+            run.addressable,
+            policy="my-policy.toml",
+            share_of_busy=own.share_of_busy,
+            by_policy={**run.addressable.by_policy, "my-policy.toml": own},
+        ),
+    )
+
+
+def foreign() -> Run:
+    """Somebody else's trace: no configuration, no environment, no wall, and losses."""
+    run = full(wall=False)
+    return replace(
+        run,
+        kind="analyze",
+        title="worker0.1690000000.pt.trace.json.gz",
+        command="addrfrac analyze worker0.1690000000.pt.trace.json.gz",
+        configuration=None,
+        environment=None,
+        samples_per_step=None,
+        sample_unit="",
+        parameters=None,
+        peak_memory_bytes=None,
+        extra={},
+        grade=Grade(
+            letter="C",
+            losses=(
+                Loss(
+                    what="operators without input shapes", count=3120, remedy="record with profile(record_shapes=True)"
+                ),
+                Loss(what="events cut off at the end of the file", count=1, remedy=""),
+            ),
+        ),
+        notes=("The trace holds rank 0 of 16; communication waits count as communication.",),
+    )
+
+
+def cpu() -> Run:
+    """Operators of this machine's CPU stand for kernels."""
+    run = full()
+    assert run.configuration is not None
+    assert run.environment is not None
+    return replace(
+        run,
+        configuration=replace(run.configuration, device="cpu"),
+        environment=replace(
+            run.environment,
+            device="AMD EPYC 9654 96-Core Processor",
+            device_kind="cpu",
+            device_memory_bytes=None,
+            multiprocessors=None,
+            l2_bytes=None,
+            driver="",
+            states=(),
+        ),
+        source=replace(run.source, device_kind="cpu", device_names=("AMD EPYC 9654 96-Core Processor",)),
+        accounts=replace(
+            run.accounts, host_bound=None, host_bound_evidence="a CPU run has no separate device to starve"
+        ),
+        wall=replace(run.wall, device=None, graph=None, graph_note="CUDA graphs need a CUDA device")
+        if run.wall
+        else None,
+    )
+
+
+def unknown_time() -> Run:
+    """Most of the time belongs to kernels that no rule knew."""
+    strange = Spec(
+        name="kernel",
+        op=Op.OTHER,
+        provider="unknown",
+        incumbent=Incumbent.UNKNOWN,
+        launches=12,
+        device_us=8000.0,
+        launching_op="",
+        certainty=Certainty.NAME,
+    )
+    return full(specs=(strange, *RESNET[:3]))
+
+
+def long_names() -> Run:
+    endless = replace(
+        RESNET[0], name="void " + "at::native::very_long_template_instantiation<" * 60 + "float" + ">" * 60
+    )
+    return full(specs=(endless, *RESNET))
+
+
+HOSTILE = (
+    "<script>alert('x')</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "a|b|c `code` *stars* [link](http://example.com) </details>",
+    "two\nlines\r\nand\ta tab",
+    "[bold red]markup[/] \x1b[31mescape\x1b[0m \x07bell",
+    '=HYPERLINK("x"),"quoted"',
+    "percent % dollar $title ${title} braces {title} \u2028 separator \u202e reversed",
+)
+
+
+def hostile() -> Run:
+    """Every text that a trace or a user supplies tries to break out of its format."""
+    specs = tuple(replace(spec, name=name, launching_op=name) for spec, name in zip(RESNET, HOSTILE, strict=False))
+    run = full(specs=specs)
+    everything = " ".join(HOSTILE)
+    assert run.configuration is not None
+    assert run.environment is not None
+    return replace(
+        run,
+        title=everything,
+        command=f"addrfrac analyze '{everything}'",
+        window=everything,
+        notes=HOSTILE,
+        configuration=replace(run.configuration, workload=everything, layout=everything),
+        environment=replace(run.environment, device=everything, versions={everything: everything}),
+        grade=Grade(letter="B", losses=(Loss(what=everything, count=2, remedy=everything),)),
+        source=replace(run.source, path=everything, device_names=(everything,)),
+        extra={everything: everything},
+    )
+
+
+def empty() -> Run:
+    """Nothing ran: no kernel, no time, every optional figure absent."""
+    return Run(
+        schema=1,
+        kind="analyze",
+        created="2026-09-30T12:34:56Z",
+        version="0.1.0",
+        command="addrfrac analyze empty.json",
+        title="empty.json",
+        configuration=None,
+        environment=None,
+        source=replace(_source(), path="empty.json", events=0, size_bytes=2, device_names=(), device_kind=""),
+        grade=Grade(letter="D", losses=(Loss(what="no device events", count=0, remedy="add ProfilerActivity.CUDA"),)),
+        window="the whole trace",
+        wall=None,
+        samples_per_step=None,
+        sample_unit="",
+        accounts=Accounts(
+            span_us=0.0,
+            busy_us=0.0,
+            exclusive_us=0.0,
+            overlap_us=0.0,
+            residual_us=0.0,
+            classes=(),
+            gaps=(),
+            steps=(),
+            launches=0.0,
+            host_calls=0.0,
+            distortion=None,
+            host_bound=None,
+            host_bound_evidence="",
+        ),
+        addressable=Addressable(policy="paper", share_of_busy=NOTHING, share_of_wall=NOTHING, by_policy={}),
+        kernels=(),
+        projection=Projection(break_even=(), targets=()),
+    )
+
+
+def extrapolated() -> Run:
+    """A model too deep for the device, from runs at three depths."""
+    return replace(
+        full(),
+        extrapolation=Extrapolation(
+            depths=(4, 8, 12),
+            step_us=(4100.0, 7900.0, 11720.0),
+            full_depth=80,
+            full_step_us=76_400.0,
+            full_share_of_busy=Range(low=0.081, high=0.094),
+            held_out_depth=12,
+            held_out_step_error=0.004,
+            held_out_share_error=-0.003,
+        ),
+    )
+
+
+def _accounts(specs: tuple[Spec, ...], gap_us: float, wall_factor: float | None) -> Accounts:
+    total = sum(spec.device_us for spec in specs)
+    overlap = 0.01 * total
+    first, second = specs[0], specs[-1]
+    classes: dict[tuple[Op, str, Bound, Phase], list[Spec]] = {}
+    for spec in specs:
+        classes.setdefault((spec.op, spec.provider, bound(spec, "paper"), spec.phase), []).append(spec)
+    rows = []
+    for (op, provider, which, phase), members in classes.items():
+        device = sum(spec.device_us for spec in members)
+        shared = overlap if first in members or second in members else 0.0
+        rows.append(
+            ClassTime(
+                op=op,
+                provider=provider,
+                bound=which,
+                phase=phase,
+                launches=float(sum(spec.launches for spec in members)),
+                device_us=device,
+                exclusive_us=device - shared,
+                union_us=device,
+                even_us=device - shared / 2,
+            )
+        )
+    rows.sort(key=lambda row: -row.device_us)
+    exclusive = sum(row.exclusive_us for row in rows)
+    residual = 0.4
+    gaps = (
+        GapTime(kind=GapKind.QUEUED, us=gap_us * 0.8, count=170.0),
+        GapTime(kind=GapKind.HOST_STARVED, us=gap_us * 0.2, count=4.5),
+    )
+    busy = exclusive + overlap
+    span = busy + gap_us + residual
+    noise = random.Random(3)
+    shares = _share_us(specs, "paper")
+    steps = tuple(
+        StepAccount(
+            name=f"ProfilerStep#{number + 3}",
+            span_us=span * factor,
+            busy_us=busy * factor,
+            gap_us=gap_us * factor,
+            gaps_us={gap.kind: gap.us * factor for gap in gaps},
+            overlap_us=overlap * factor,
+            residual_us=residual * factor,
+            replaceable_exclusive_us=shares[0] * factor,
+            replaceable_union_us=shares[1] * factor,
+            launches=sum(spec.launches for spec in specs),
+        )
+        for number, factor in enumerate(1 + noise.uniform(-0.01, 0.01) for _ in range(STEPS))
+    )
+    return Accounts(
+        span_us=span,
+        busy_us=busy,
+        exclusive_us=exclusive,
+        overlap_us=overlap,
+        residual_us=residual,
+        classes=tuple(rows),
+        gaps=gaps,
+        steps=steps,
+        launches=float(sum(spec.launches for spec in specs)),
+        host_calls=float(sum(spec.launches for spec in specs)),
+        distortion=1 / wall_factor if wall_factor else None,
+        host_bound=False,
+        host_bound_evidence="4.5 of 179 gaps a step wait for the host, 0.9 % of the profiled span",
+    )
+
+
+def _share_us(specs: tuple[Spec, ...], policy: str) -> tuple[float, float]:
+    replaceable = sum(spec.device_us for spec in specs if bound(spec, policy) is Bound.REPLACEABLE)
+    unknown = sum(spec.device_us for spec in specs if bound(spec, policy) is Bound.UNKNOWN)
+    return replaceable * 0.99, replaceable + unknown
+
+
+def _share(specs: tuple[Spec, ...], policy: str, accounts: Accounts, wall: Wall | None) -> PolicyShare:
+    low, high = _share_us(specs, policy)
+    of_busy = Range(low=low / accounts.busy_us, high=min(1.0, high / accounts.busy_us))
+    of_wall = Range(low=low / wall.step_us, high=min(1.0, high / wall.step_us)) if wall else NOTHING
+    middle = (of_busy.low + of_busy.high) / 2  # type: ignore[operator]
+    return PolicyShare(
+        share_of_busy=of_busy,
+        share_of_wall=of_wall,
+        sampling_of_busy=Range(low=middle - 0.004, high=middle + 0.004),
+        replaceable_us=Range(low=low, high=high),
+        library_us=sum(spec.device_us for spec in specs if bound(spec, policy) is Bound.LIBRARY),
+        system_us=sum(spec.device_us for spec in specs if bound(spec, policy) is Bound.SYSTEM),
+        unknown_us=sum(spec.device_us for spec in specs if bound(spec, policy) is Bound.UNKNOWN),
+        speedup_of_busy=_amdahl(of_busy),
+        speedup_of_wall=_amdahl(of_wall),
+    )
+
+
+def _amdahl(share: Range) -> Range:
+    def ceiling(f: float | None) -> float | None:
+        return None if f is None or f >= 1 else 1 / (1 - f)
+
+    return Range(low=ceiling(share.low), high=ceiling(share.high))
+
+
+def _kernels(specs: tuple[Spec, ...], accounts: Accounts) -> tuple[KernelRow, ...]:
+    noise = random.Random(5)
+    rows = (
+        KernelRow(
+            name=spec.name,
+            op=spec.op,
+            provider=spec.provider,
+            role=spec.role,
+            phase=spec.phase,
+            incumbent=spec.incumbent,
+            bound=bound(spec, "paper"),
+            bounds={policy: bound(spec, policy) for policy in POLICIES},
+            op_rule=f"{spec.op}-by-name",
+            provider_rule=f"{spec.provider}-prefix",
+            certainty=spec.certainty,
+            launching_op=spec.launching_op or None,
+            op_stack=("nn.Module: ResNet_0", spec.launching_op) if spec.launching_op else (),
+            fused_ops=spec.fused_ops,
+            evidence=(f"launched by {spec.launching_op}",) if spec.launching_op else (),
+            launches=float(spec.launches),
+            device_us=spec.device_us,
+            median_launch_us=spec.device_us / spec.launches,
+            share_of_busy=spec.device_us / accounts.busy_us,
+            queued_gap_us=1.2 * spec.launches,
+            device_us_by_step=tuple(spec.device_us * (1 + noise.uniform(-0.02, 0.02)) for _ in range(STEPS)),
+            inputs="[[64, 256, 56, 56], [256], [256]]",
+        )
+        for spec in specs
+    )
+    return tuple(sorted(rows, key=lambda row: -row.device_us))
+
+
+def _projection(specs: tuple[Spec, ...], accounts: Accounts) -> Projection:
+    by_op: dict[Op, float] = {}
+    for spec in specs:
+        if bound(spec, "paper") is Bound.REPLACEABLE:
+            by_op[spec.op] = by_op.get(spec.op, 0.0) + spec.device_us
+    break_even = []
+    for op, device in by_op.items():
+        share = device / accounts.busy_us
+        remaining = 1 / 1.05 - (1 - share)
+        break_even.append(
+            BreakEven(
+                op=op,
+                device_us=device,
+                share_of_busy=Range(low=share * 0.99, high=share),
+                for_gain=0.05,
+                class_speedup=share / remaining if remaining > 0 else None,
+            )
+        )
+    targets = tuple(
+        Target(
+            name=op.value,
+            op=op,
+            provider="aten",
+            device_us=device,
+            share_of_busy=device / accounts.busy_us,
+            speedup_if_free=1 / (1 - device / accounts.busy_us),
+            launches=20.0,
+        )
+        for op, device in sorted(by_op.items(), key=lambda item: -item[1])
+    )
+    return Projection(break_even=tuple(break_even), targets=targets)
+
+
+def _wall(step_us: float) -> Wall:
+    def times(center: float, method: str, seed: int) -> Times:
+        noise = random.Random(seed)
+        samples = tuple(center * (1 + noise.gauss(0, 0.004)) for _ in range(30))
+        ordered = sorted(samples)
+        return Times(samples_us=samples, median_us=ordered[15], low_us=ordered[11], high_us=ordered[19], method=method)
+
+    return Wall(
+        device=times(step_us, "CUDA events around each step", 1),
+        host=times(step_us * 1.01, "perf_counter around step and synchronise", 2),
+        graph=times(step_us * 0.91, "CUDA events around each replay", 3),
+        graph_note="",
+    )
+
+
+def _environment() -> Environment:
+    return Environment(
+        device="NVIDIA H200",
+        device_kind="cuda",
+        device_memory_bytes=150_754_820_096,
+        multiprocessors=132,
+        l2_bytes=62_914_560,
+        driver="580.95.05",
+        host_cpu="Intel(R) Xeon(R) Platinum 8558",
+        python="3.12.3",
+        platform="Linux-6.8.0-x86_64-with-glibc2.39",
+        versions={
+            "addrfrac": "0.1.0",
+            "torch": "2.11.0+cu130",
+            "cuda": "13.0",
+            "cudnn": "9.13.0",
+            "triton": "3.6.0",
+            "torchvision": "0.26.0",
+        },
+        settings={"allow_tf32": "False", "cudnn.benchmark": "True", "float32_matmul_precision": "highest"},
+        states=(
+            DeviceState(
+                when="before",
+                sm_clock_mhz=1980,
+                memory_clock_mhz=3201,
+                temperature_c=36,
+                power_w=118.4,
+                throttle_reasons=(),
+                other_processes=0,
+            ),
+            DeviceState(
+                when="after",
+                sm_clock_mhz=1965,
+                memory_clock_mhz=3201,
+                temperature_c=44,
+                power_w=402.0,
+                throttle_reasons=("sw_power_cap",),
+                other_processes=None,
+            ),
+        ),
+    )
+
+
+def _source() -> TraceSource:
+    return TraceSource(
+        path="trace.json.gz",
+        format="kineto",
+        size_bytes=1_843_200,
+        events=21_455,
+        device_kind="cuda",
+        device_names=("NVIDIA H200",),
+        rank=None,
+        world_size=None,
+        metadata={},
+        losses=(),
+    )

@@ -1,0 +1,341 @@
+"""Every renderer on every kind of run."""
+
+from __future__ import annotations
+
+import csv
+import html
+import html.parser
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import markdown_it
+import msgspec
+import pytest
+
+from addrfrac import report
+from addrfrac.errors import AddrfracError
+from addrfrac.records import Run
+from addrfrac.report import facts, tables
+
+CASES = (
+    "full",
+    "training",
+    "empty",
+    "cpu",
+    "recorded",
+    "sweep",
+    "multi_policy",
+    "foreign",
+    "unknown_time",
+    "long_names",
+    "hostile",
+    "extrapolated",
+    "mixed",
+    "grid",
+)
+Make = Callable[[str], tuple[Run, ...]]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, make: Make) -> tuple[Run, ...]:
+    return make(request.param)
+
+
+@pytest.mark.parametrize("format", report.FORMATS)
+def test_every_renderer_says_what_ran(case: tuple[Run, ...], format: str) -> None:
+    text = report.render(case, format)
+    assert text.endswith("\n")
+    if format == "csv":
+        return
+    for run in case:
+        assert facts.name(run).split()[0] in html.unescape(re.sub(r"\\([<>])", r"\1", text))
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(make: Make) -> None:
+    with pytest.raises(AddrfracError, match="terminal, json, markdown, html, csv"):
+        report.render(make("full"), "pdf")
+
+
+def test_no_run_at_all_is_a_wrong_argument() -> None:
+    with pytest.raises(ValueError, match="no run"):
+        report.render((), "terminal")
+
+
+# --- what must be said --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_recorded_run_says_so_with_date_device_and_versions(make: Make, format: str) -> None:
+    text = _words(report.render(make("recorded"), format))
+    before_answer = text[: text.index("58.8–61.4 %")]
+    for word in ("RECORDED", "2026-09-30", "NVIDIA H200", "torch 2.11.0+cu130"):
+        assert word in before_answer
+    assert "RECORDED" not in report.render(make("full"), format)
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_cpu_run_says_that_operators_stand_for_kernels(make: Make, format: str) -> None:
+    text = _words(report.render(make("cpu"), format))
+    assert "the self-times of CPU operators" in text
+    assert "stand for kernels" in text
+    assert "busy GPU time" not in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_number_that_was_not_measured_is_called_so(make: Make, format: str) -> None:
+    text = report.render(make("empty"), format)
+    assert "not measured" in text
+    assert "nan" not in text.lower().replace("nanosecond", "").split()
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_the_three_policies_stand_side_by_side(make: Make, format: str) -> None:
+    text = report.render(make("full"), format)
+    for words in ("paper", "vendor", "strict", "58.8–61.4 %", "48.1–50.6 %", "2.43–2.59x"):
+        assert words in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_losses_name_the_setting_that_mends_them(make: Make, format: str) -> None:
+    text = _words(report.render(make("foreign"), format)).replace("\\_", "_")
+    assert "3,120" in text
+    assert "record_shapes=True" in text
+
+
+def test_an_open_ceiling_is_not_called_unmeasured(make: Make) -> None:
+    run = make("multi_policy")[0]
+    share = run.addressable.by_policy["my-policy.toml"]
+    assert facts.ceiling(share.speedup_of_busy, share.share_of_busy) == "not measured"
+    from addrfrac.records import Range
+
+    assert facts.ceiling(Range(low=2.0, high=None), Range(low=0.5, high=1.0)) == "over 2.00x"
+    assert facts.ceiling(Range(low=None, high=None), Range(low=1.0, high=1.0)) == "unbounded"
+
+
+def test_the_parts_shown_sum_to_the_span(case: tuple[Run, ...]) -> None:
+    for run in case:
+        assert tables.accounts(run)["us"].sum() == pytest.approx(run.accounts.span_us)
+
+
+# --- one format after the other -----------------------------------------------------------------------------
+
+
+def test_json_is_the_record_and_nothing_else(case: tuple[Run, ...]) -> None:
+    text = report.render(case, "json")
+    if len(case) == 1:
+        assert msgspec.json.decode(text, type=Run).title == case[0].title
+        assert isinstance(json.loads(text), dict)
+    else:
+        assert [run.title for run in msgspec.json.decode(text, type=list[Run])] == [run.title for run in case]
+
+
+def test_the_terminal_fits_80_columns_and_holds_no_control_characters(case: tuple[Run, ...]) -> None:
+    text = report.render(case, "terminal")
+    assert max(len(line) for line in text.split("\n")) <= 80
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]", text)
+
+
+def test_the_terminal_answers_before_it_explains(make: Make) -> None:
+    lines = report.render(make("full"), "terminal").split("\n")
+    position = {word: next(n for n, line in enumerate(lines) if word in line) for word in ("paper ◂", "Host", "Top ")}
+    assert position["paper ◂"] < 8
+    assert position["paper ◂"] < position["Host"] < position["Top "]
+    assert len(lines) < 66
+
+
+def test_the_terminal_honours_no_color(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    def printed() -> str:
+        page = io.StringIO()
+        report.print_terminal(make("full"), Console(file=page, force_terminal=True, width=80))
+        return page.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", printed())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", printed())
+
+
+def test_csv_holds_every_kernel(case: tuple[Run, ...]) -> None:
+    rows = list(csv.DictReader(io.StringIO(report.render(case, "csv"))))
+    assert [row["name"] for row in rows] == [kernel.name for run in case for kernel in run.kernels]
+    assert [float(row["device_us"]) for row in rows] == [kernel.device_us for run in case for kernel in run.kernels]
+    if len(case) > 1:
+        assert len({row["run"] for row in rows}) == sum(1 for run in case if run.kernels)
+
+
+def test_markdown_tables_keep_their_columns(case: tuple[Run, ...]) -> None:
+    text = report.render(case, "markdown")
+    for block in re.split(r"\n\n", text):
+        lines = [line for line in block.split("\n") if line.startswith("|")]
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+        assert len(widths) <= 1, block
+
+
+def test_markdown_shows_ten_kernels_folded_away(make: Make) -> None:
+    text = report.render(make("full"), "markdown")
+    folded = text[text.index("<details>") :]
+    assert "Top 10 of 11 kernels" in folded
+    assert "conv-by-name" in folded
+
+
+def test_markdown_lets_no_outside_text_become_markup(make: Make) -> None:
+    parser = markdown_it.MarkdownIt("commonmark").enable("table")
+    tokens = [
+        token
+        for block in parser.parse(report.render(make("hostile"), "markdown"))
+        for token in (block, *(block.children or ()))
+    ]
+    html_pieces = {
+        line for token in tokens if token.type.startswith("html") for line in token.content.split("\n") if line
+    }
+    assert {re.sub(r"(?<=<summary>).*(?=</summary>)", "", piece) for piece in html_pieces} == {
+        "<details>",
+        "</details>",
+        "<summary></summary>",
+    }
+    assert not [token for token in tokens if token.type in ("link_open", "image", "em_open")]
+
+
+# --- html ---------------------------------------------------------------------------------------------------
+
+
+class Elements(html.parser.HTMLParser):
+    """Every element with its attributes, and the text of scripts of data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def _elements(page: str) -> Iterator[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(page)
+    yield from parser.found
+
+
+def test_the_page_has_no_address_outside_itself(case: tuple[Run, ...]) -> None:
+    page = report.render(case, "html", shared_plotly="../plotly.min.js")
+    addresses = [
+        (tag, value)
+        for tag, attributes in _elements(page)
+        for key, value in attributes.items()
+        if key in ("src", "href", "srcset", "action", "data", "poster") and value is not None
+    ]
+    assert all(value.startswith("#") or value == "../plotly.min.js" for _, value in addresses), addresses
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_outside_text_never_becomes_an_element(make: Make) -> None:
+    page = report.render(make("hostile"), "html", shared_plotly="plotly.min.js")
+    elements = list(_elements(page))
+    assert not [tag for tag, _ in elements if tag == "img"]
+    assert not [attributes for _, attributes in elements if any(key.startswith("on") for key in attributes)]
+    plain, hostile = (
+        [attributes.get("type") for tag, attributes in _elements(text) if tag == "script"]
+        for text in (report.render(make("full"), "html", shared_plotly="plotly.min.js"), page)
+    )
+    assert hostile == plain
+    assert "<script>alert" not in page
+
+
+def test_every_figure_names_device_dtype_mode_and_policy(make: Make) -> None:
+    page = report.render(make("full"), "html", shared_plotly="plotly.min.js")
+    captions = re.findall(r"<figcaption>.*?</figcaption>", page)
+    assert len(captions) == page.count("data-figure=")
+    for caption in captions:
+        for word in ("NVIDIA H200", "bf16", "infer", "policy paper"):
+            assert word in caption
+
+
+def test_every_column_and_row_of_a_table_has_a_header(make: Make) -> None:
+    page = report.render(make("training"), "html", shared_plotly="plotly.min.js")
+    listed = re.findall(r"<table>.*?</table>", page, re.DOTALL)
+    assert len(listed) > 5
+    for table in listed:
+        assert "<caption>" in table
+        headers = table.count('scope="col"')
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table[table.index("<tbody>") :], re.DOTALL):
+            assert row.startswith('<th scope="row"')
+            assert row.count("<td") + 1 == headers
+
+
+def test_a_page_of_its_own_carries_plotly_and_a_shared_one_does_not(make: Make) -> None:
+    own = report.render(make("full"), "html")
+    shared = report.render(make("full"), "html", shared_plotly="../plotly.min.js")
+    assert len(own) - len(shared) == pytest.approx(len(report.plotly_source()), rel=0.001)
+    assert '<script src="../plotly.min.js"></script>' in shared
+    assert len(shared) < 200_000
+
+
+def test_a_page_without_figures_carries_no_plotly(make: Make) -> None:
+    assert len(report.render(make("empty"), "html")) < 100_000
+
+
+# --- several runs -------------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_one_number_form_a_sweep(make: Make, runs: ModuleType) -> None:
+    sweep = facts.sweep(make("sweep"))
+    assert sweep is not None
+    assert (sweep.field, sweep.series) == ("batch", None)
+    grid = facts.sweep(make("grid"))
+    assert grid is not None
+    assert {grid.field, grid.series} == {"batch", "seq_len"}
+    assert facts.sweep((runs.full(), runs.training())) is None
+    assert facts.sweep((runs.full(), runs.full())) is None
+    assert facts.sweep((runs.foreign(), runs.foreign())) is None
+
+
+def test_labels_say_where_runs_differ_and_are_distinct(make: Make, runs: ModuleType) -> None:
+    assert facts.labels(make("sweep")) == ["batch 1", "batch 16", "batch 64"]
+    assert facts.labels((runs.full(), runs.training())) == ["infer", "train"]
+    assert len(set(facts.labels((runs.full(), runs.full(), runs.full())))) == 3
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_sweep_gives_fraction_and_step_time_for_each_point(make: Make, format: str) -> None:
+    text = report.render(make("sweep"), format)
+    assert "Sweep over batch size" in text
+    for words in ("batch 1", "batch 16", "batch 64", "58.8–61.4 %", "390 µs", "3.85 ms"):
+        assert words in text
+
+
+def test_the_index_links_every_run_with_its_headline(runs: ModuleType) -> None:
+    entries = [
+        report.IndexEntry(run=runs.full(), page="resnet50/report.html"),
+        report.IndexEntry(run=runs.empty(), page="empty/report.html"),
+        report.IndexEntry(run=runs.hostile(), page="a b/report.html"),
+    ]
+    page = report.render_index(entries)
+    assert '<a href="resnet50/report.html">' in page
+    assert "58.8–61.4 %" in page
+    assert len(page) < 100_000
+    table = report.render_index_markdown(entries)
+    assert table.count("\n") == 2 + len(entries)
+    assert "](resnet50/report.html)" in table
+    assert "(a%20b/report.html)" in table
+
+
+def _words(text: str) -> str:
+    """Text with tags and line ends taken out, as a reader sees it."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>|[│╭╮╰╯─]", " ", text.replace("\\", "")).split())
+
+
+def test_a_run_is_not_changed_by_rendering(make: Make) -> None:
+    before: Any = make("full")[0]
+    report.render([before], "html", shared_plotly="x")
+    assert before == make("full")[0]
