@@ -1,0 +1,19 @@
+"""Does a kernel do the work, and is it really faster? A target and a protocol in, a verdict out.
+
+How the pieces fit, in the order that one verification goes through them:
+
+- `sources` finds what to verify as text (nothing is imported); `protocols` says how, as data.
+- `processes` starts `server`, which forks a worker for the reference and another for each candidate. A worker goes
+  behind the layers of `isolation` first and then runs `worker`: load, build, call, hand back bytes over `channel`.
+  Inputs lie in memory that the trusted side made and reads back; foreign code runs in `foreign.attempt` only.
+- `exam` asks the reference's worker (`reference`) for all that a candidate will be asked: `inputs` (distributions),
+  `parameters` (states), `probes`, `shapes`, gradients, each with its fp64 truth and, from `closeness`, what honest
+  computation misses it by in each precision class. `decoys` says whether the problem can tell anything at all.
+- `examine` puts a `candidate` through that exam, trial by trial, with `schema`, `tripwires` and `evidence`.
+- `verdict` makes a status, labels and a credit line of the findings; `check` is the whole of it for one target.
+- `inprocess` runs the published protocols as their harnesses have it, for comparison.
+- `clock` and `speed` time what passed, on a GPU.
+- `selftest` runs the `fixtures` (planted faults and honest kernels) and `mutants`.
+
+A missing message, an exception, a timeout, an exit or a check that did not run is a failure with its reason.
+"""

@@ -1,0 +1,141 @@
+"""A target and a protocol in, a verdict out."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from addrfrac.verification.candidate import Findings
+from addrfrac.verification.exam import Exam, prepare
+from addrfrac.verification.examine import NeedsReseeding, examine
+from addrfrac.verification.processes import Server, WorkerFailure
+from addrfrac.verification.protocols import ADDRFRAC
+from addrfrac.verification.records import Hint, PrecisionClass, Protocol, Status, Verdict
+from addrfrac.verification.reference import ReferenceRaised
+from addrfrac.verification.screen import screen
+from addrfrac.verification.sources import Source, Target
+from addrfrac.verification.verdict import NOT_ON_A_CPU, credit_of, decide, failure, labels_of, unmeasured
+
+
+@dataclass(slots=True)
+class Exams:
+    """Exams of one problem, made when first asked for and shared by its candidates."""
+
+    server: Server
+    problem: Source
+    case: int = 0
+    dtype: str = ""
+    quick: bool = False
+    made: dict[bool, Exam] = field(default_factory=dict)
+    secrets: dict[bool, int] = field(default_factory=dict)
+
+    def get(self, *, reseeded: bool) -> Exam:
+        """The exam with set or with reseeded parameters."""
+        if reseeded not in self.made:
+            self.secrets[reseeded] = secrets.randbits(62)
+            self.made[reseeded] = prepare(
+                self.server,
+                self.problem,
+                ADDRFRAC,
+                case=self.case,
+                dtype=self.dtype,
+                quick=self.quick,
+                reseeded=reseeded,
+                secret=self.secrets[reseeded],
+            )
+        return self.made[reseeded]
+
+
+def check_target(
+    server: Server,
+    target: Target,
+    protocol: Protocol = ADDRFRAC,
+    *,
+    exams: Exams | None = None,
+    quick: bool = False,
+    timeout_s: float = 60.0,
+) -> Verdict:
+    """One verdict."""
+    started = time.monotonic()
+    hints = tuple(screen(target.solution.text))
+    if protocol.in_process:
+        from addrfrac.verification.inprocess import published_verdict
+
+        return published_verdict(server, target, protocol, hints=hints, timeout_s=timeout_s, started=started)
+    exams = exams or Exams(server, target.problem, target.case, target.dtype, quick)
+    findings = Findings()
+    exam: Exam | None = None
+    reseeded = False
+    try:
+        exam = exams.get(reseeded=False)
+        if exam.unverifiable and not exam.trials:
+            findings.checks.append(failure(Status.UNVERIFIABLE, "problem", exam.unverifiable))
+        else:
+            try:
+                findings = examine(server, target.solution, exam, case=target.case, quick=quick, timeout_s=timeout_s)
+            except NeedsReseeding:
+                reseeded = True
+                exam = exams.get(reseeded=True)
+                findings = examine(server, target.solution, exam, case=target.case, quick=quick, timeout_s=timeout_s)
+                _reseeded_status(findings, exam)
+    except ReferenceRaised as error:
+        findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference raised {error}"))
+    except WorkerFailure as error:
+        findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference: {error.reason}"))
+    return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0))
+
+
+def _reseeded_status(findings: Findings, exam: Exam) -> None:
+    """A candidate right at first and wrong once the constants drew random values: it ignores them, or hides them."""
+    first = [c for c in findings.checks if c.name.startswith("distributions at initial")]
+    if not first or not first[0].passed:
+        return
+    reference = sum(e.value.numel() for e in exam.constructs[0].entries if e.kind == "parameter")
+    ignores = findings.facts.get("parameters", 0) < reference
+    status = Status.IGNORES_PARAMETERS if ignores else Status.PARAMETERS_NOT_VARIED
+    for index, check in enumerate(findings.checks):
+        if check.status in (Status.WRONG_VALUES, Status.IGNORES_PARAMETERS, Status.SHAPE_SPECIALISED):
+            findings.checks[index] = failure(status, check.name, check.detail)
+
+
+def _assemble(
+    target: Target,
+    protocol: Protocol,
+    findings: Findings,
+    exam: Exam | None,
+    hints: tuple[Hint, ...],
+    server: Server,
+    started: float,
+    secret: int,
+) -> Verdict:
+    status, reason = decide(findings, exam)
+    if status in (Status.RAISED, Status.CRASHED, Status.TIMEOUT, Status.NOT_LOADED):
+        precision = PrecisionClass.NONE
+    else:
+        precision = findings.precision
+    notes = [*(exam.notes if exam else []), *(f"refused {entry}" for entry in findings.refused[:6])]
+    notes += [f"changed {entry}" for entry in findings.facts.get("settings", [])]
+    notes += [f"swallowed {entry}" for entry in findings.facts.get("traced", {}).get("swallowed", [])[:2]]
+    return Verdict(
+        name=target.name,
+        protocol=protocol.name,
+        status=status,
+        reason=reason,
+        labels=labels_of(findings, exam),
+        precision=precision,
+        checks=tuple(findings.checks),
+        distributions_checked=int(findings.facts.get("distributions", 0)),
+        distributions_planned=exam.planned if exam else len(protocol.distributions),
+        replaced=tuple(exam.replaced) if exam else (),
+        speed=unmeasured(NOT_ON_A_CPU if server.device == "cpu" else "not measured: it did not pass"),
+        credit=credit_of(findings),
+        hints=hints,
+        isolation=tuple(findings.layers),
+        device=server.device,
+        dtype=exam.dtype if exam else target.dtype,
+        seconds=time.monotonic() - started,
+        seed=f"{secret:x}",
+        source_sha256=target.solution.sha256,
+        notes=tuple(notes),
+    )

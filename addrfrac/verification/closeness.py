@@ -1,0 +1,230 @@
+"""How far an output is from the fp64 truth, and how far it may be for each precision class.
+
+Limits come from what honest computation of the same problem does: its own error in the dtype, its response to inputs
+nudged by an ulp or rounded to a class, and a floor for the length of its reductions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from addrfrac.verification.precision import EPSILON
+from addrfrac.verification.records import Closeness, PrecisionClass
+
+RELATIVE_CAP = 2e-2
+MAXIMUM_CAP = 5e-2
+HEADROOM = 8.0
+FLOOR_EPSILONS = 64.0
+NOISE_WEIGHT = 50.0
+"""A slice's denominator is at least this many times the honest error of that slice."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What one output may differ by to be of one class."""
+
+    precision: PrecisionClass
+    relative_frobenius: float
+    normalised_max: float
+    centred: float
+    slices: tuple[torch.Tensor, ...]
+    """For each dimension longer than 1 the largest error norm of each index slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """The truth of one output with what it takes to judge another."""
+
+    truth: torch.Tensor
+    floor: float
+    """Root mean square below which the truth counts as zero."""
+    classes: tuple[Allowance, ...]
+    """Finest first; the last is the cap ('approx')."""
+    ambiguous: torch.Tensor | None
+    """For integer outputs: positions that honest computation may decide either way (near ties)."""
+
+
+def class_epsilon(precision: PrecisionClass, dtype: str) -> float:
+    """Spacing of numbers near 1 in a class; the half class of a half problem has that problem's dtype."""
+    if precision is PrecisionClass.FP32:
+        return EPSILON["float32"]
+    if precision is PrecisionClass.TF32:
+        return EPSILON["tf32"]
+    return EPSILON[dtype if dtype in ("float16", "bfloat16") else "bfloat16"]
+
+
+def norm(values: torch.Tensor) -> float:
+    """Frobenius norm."""
+    return float(torch.linalg.vector_norm(values)) if values.numel() else 0.0
+
+
+def slice_norms(values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """For each dimension longer than 1 the norms of its index slices."""
+    squares = values.abs().square()
+    found = []
+    for dim in range(values.ndim):
+        if values.shape[dim] > 1:
+            others = tuple(d for d in range(values.ndim) if d != dim)
+            found.append((squares.sum(dim=others) if others else squares).sqrt())
+    return tuple(found)
+
+
+def measure(output: torch.Tensor, truth: torch.Tensor, floor: float) -> Closeness:
+    """Four errors of an output of the truth's shape; both are taken to fp64 here."""
+    output, truth = widened(output), widened(truth)
+    finite = bool(torch.isfinite(output).all())
+    if truth.numel() == 0:
+        return Closeness(relative_frobenius=0.0, normalised_max=0.0, worst_slice=0.0, centred=0.0, finite=finite)
+    if not finite:
+        inf = math.inf
+        return Closeness(relative_frobenius=inf, normalised_max=inf, worst_slice=inf, centred=inf, finite=False)
+    error = output - truth
+    least = floor * math.sqrt(truth.numel()) + _TINY
+    error_norm = norm(error)
+    spread = norm(truth - truth.mean())
+    slices = [
+        float((e / t.clamp_min(floor * math.sqrt(truth.numel() / t.numel()) + _TINY)).max())
+        for e, t in zip(slice_norms(error), slice_norms(truth), strict=True)
+    ]
+    return Closeness(
+        relative_frobenius=error_norm / max(norm(truth), least),
+        normalised_max=float(error.abs().max()) / max(float(truth.abs().max()), floor + _TINY),
+        worst_slice=max(slices, default=0.0),
+        centred=error_norm / max(spread, least),
+        finite=True,
+    )
+
+
+def widened(values: torch.Tensor) -> torch.Tensor:
+    """fp64, or complex128."""
+    return values.to(torch.complex128 if values.is_complex() else torch.float64)
+
+
+def yardstick(
+    truth: torch.Tensor,
+    honest: dict[PrecisionClass, list[torch.Tensor]],
+    *,
+    dtype: str,
+    reduction_length: float,
+    input_rms: float,
+) -> Yardstick:
+    """Limits for one output from honest outputs of each class (finest class first; each holds at least one)."""
+    if not (truth.is_floating_point() or truth.is_complex()):
+        ambiguous = torch.zeros(truth.shape, dtype=torch.bool)
+        for outputs in honest.values():
+            for output in outputs:
+                ambiguous |= output.to(truth.dtype) != truth
+        return Yardstick(truth=truth, floor=0.0, classes=(), ambiguous=ambiguous)
+    floor = 1e-6 * input_rms
+    truth = widened(truth)
+    classes = []
+    errors: list[torch.Tensor] = []
+    for precision, outputs in honest.items():
+        errors += [widened(output) - truth for output in outputs]
+        minimum = FLOOR_EPSILONS * EPSILON["float32"] * math.sqrt(max(1.0, reduction_length))
+        if precision is not PrecisionClass.FP32:
+            minimum += 2 * class_epsilon(precision, dtype)
+        classes.append(_allowance(precision, truth, errors, minimum, floor))
+    return Yardstick(truth=truth, floor=floor, classes=(*classes, _cap(truth, errors, floor)), ambiguous=None)
+
+
+def _allowance(
+    precision: PrecisionClass, truth: torch.Tensor, errors: list[torch.Tensor], minimum: float, floor: float
+) -> Allowance:
+    measured = [measure(truth + error, truth, floor) for error in errors]
+    slices = []
+    for index, norms in enumerate(slice_norms(truth)):
+        noise = torch.stack([slice_norms(error)[index] for error in errors]).amax(0)
+        typical = noise.median()
+        least = floor * math.sqrt(truth.numel() / norms.numel()) + _TINY
+        wide = torch.maximum(HEADROOM * torch.maximum(noise, typical), minimum * norms.clamp_min(least))
+        slices.append(torch.minimum(wide, MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * noise).clamp_min(least)))
+    spread = norm(truth - truth.mean()) if truth.numel() else 0.0
+    condition = norm(truth) / spread if spread > 0 else 1.0
+    return Allowance(
+        precision=precision,
+        relative_frobenius=min(RELATIVE_CAP, max(HEADROOM * max(m.relative_frobenius for m in measured), minimum)),
+        normalised_max=min(MAXIMUM_CAP, max(HEADROOM * max(m.normalised_max for m in measured), minimum)),
+        centred=max(HEADROOM * max(m.centred for m in measured), minimum * max(1.0, condition)),
+        slices=tuple(slices),
+    )
+
+
+def _cap(truth: torch.Tensor, errors: list[torch.Tensor], floor: float) -> Allowance:
+    slices = []
+    for index, norms in enumerate(slice_norms(truth)):
+        noise = torch.stack([slice_norms(error)[index] for error in errors]).amax(0)
+        least = floor * math.sqrt(truth.numel() / norms.numel()) + _TINY
+        slices.append(MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * noise).clamp_min(least))
+    return Allowance(
+        precision=PrecisionClass.APPROX,
+        relative_frobenius=RELATIVE_CAP,
+        normalised_max=MAXIMUM_CAP,
+        centred=math.inf,
+        slices=tuple(slices),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The class that one output reached, with the figure closest to its limit."""
+
+    precision: PrecisionClass
+    closeness: Closeness | None
+    figure: float
+    """Largest ratio of an error to what its class allows (1 is the limit)."""
+    detail: str
+
+
+def judge(output: torch.Tensor, stick: Yardstick) -> Judgement:
+    """The finest class whose every limit an output keeps; NONE where it keeps none."""
+    if stick.ambiguous is not None:
+        return _judge_exact(output, stick)
+    output = widened(output)
+    found = measure(output, stick.truth, stick.floor)
+    if not found.finite:
+        where = int((~torch.isfinite(output)).sum())
+        return Judgement(
+            precision=PrecisionClass.NONE, closeness=found, figure=math.inf, detail=f"{where} elements not finite"
+        )
+    errors = slice_norms(output - stick.truth)
+    last = ("", math.inf)
+    for allowance in stick.classes:
+        last = _worst(found, errors, allowance)
+        if last[1] <= 1.0:
+            return Judgement(precision=allowance.precision, closeness=found, figure=last[1], detail=last[0])
+    return Judgement(precision=PrecisionClass.NONE, closeness=found, figure=last[1], detail=last[0])
+
+
+def _worst(found: Closeness, errors: tuple[torch.Tensor, ...], allowance: Allowance) -> tuple[str, float]:
+    figures = [
+        ("relative Frobenius", found.relative_frobenius, allowance.relative_frobenius),
+        ("normalised max", found.normalised_max, allowance.normalised_max),
+        ("centred", found.centred, allowance.centred),
+    ]
+    worst, detail = 0.0, "equal"
+    for name, figure, limit in figures:
+        ratio = figure / max(limit, _TINY) if figure else 0.0
+        if ratio > worst:
+            worst, detail = ratio, f"{name} {figure:.2e}, limit {limit:.2e}"
+    for dim, (error, allowed) in enumerate(zip(errors, allowance.slices, strict=True)):
+        ratios = error / allowed.clamp_min(_TINY)
+        position = int(ratios.argmax())
+        if float(ratios[position]) > worst:
+            worst = float(ratios[position])
+            detail = f"worst slice {position} of dimension {dim}: {worst:.2g} of what it may be off"
+    return detail, worst
+
+
+def _judge_exact(output: torch.Tensor, stick: Yardstick) -> Judgement:
+    assert stick.ambiguous is not None
+    wrong = (output.to(stick.truth.dtype) != stick.truth) & ~stick.ambiguous
+    count = int(wrong.sum())
+    if count:
+        detail = f"{count} of {wrong.numel()} integers differ"
+        return Judgement(precision=PrecisionClass.NONE, closeness=None, figure=math.inf, detail=detail)
+    return Judgement(precision=PrecisionClass.EXACT, closeness=None, figure=0.0, detail="integers equal")

@@ -1,0 +1,86 @@
+"""Who did the work, as seen inside the candidate's process: library operations, kernels, swallowed exceptions."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+LIBRARY_OPERATIONS = frozenset(
+    {"mm", "bmm", "addmm", "baddbmm", "convolution", "matmul", "linear", "_softmax", "native_layer_norm", "einsum"}
+    | {"native_group_norm", "native_batch_norm", "scaled_dot_product_attention", "cumsum", "cumprod", "sort", "topk"}
+    | {"_scaled_dot_product_flash_attention_for_cpu", "_embedding_bag", "embedding", "lstm", "_fused_rms_norm"}
+)
+MATMUL_OPERATIONS = frozenset(
+    {"mm", "bmm", "addmm", "baddbmm", "convolution", "mv", "dot", "addmv", "_cdist_forward", "lstm", "gru", "linear"}
+    | {
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "convolution_overrideable",
+    }
+    | {"_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention", "_trilinear", "mkldnn_rnn_layer"}
+    | {"_scaled_dot_product_attention_math", "_thnn_fused_lstm_cell", "_grouped_mm", "grouped_mm", "mkldnn_linear"}
+)
+_VIEWS = frozenset({"view", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "select", "slice", "detach"})
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[str, tuple[Any, ...], int]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        name = function._schema.name.removeprefix("aten::")
+        shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
+        self.calls.append((name, shapes, output.numel() if isinstance(output, torch.Tensor) else 0))
+        return output
+
+
+def observe(model: Any, arguments: Any, module_file: str, device: torch.device) -> dict[str, Any]:
+    """One call with its operations in order, exceptions raised in the module's own frames, and device kernels."""
+    swallowed: list[str] = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if module_file and frame.f_code.co_filename != module_file:
+            return None
+        if event == "exception" and argument[0] not in (StopIteration, GeneratorExit):
+            swallowed.append(f"{argument[0].__name__}: {str(argument[1])[:120]}")
+        return trace
+
+    recorder = _Recorder()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with torch.no_grad(), recorder:
+            model(*arguments)
+    finally:
+        sys.settrace(before)
+    work = [(name, shapes) for name, shapes, _ in recorder.calls if name not in _VIEWS]
+    counts = Counter(name for name, _ in work)
+    return {
+        "operations": [f"{name} x{count}" if count > 1 else name for name, count in counts.most_common(40)],
+        "sequence": [f"{name}{list(shapes)}" for name, shapes in work][:400],
+        "elements": sum(numel for _, _, numel in recorder.calls),
+        "library": sorted(set(counts) & LIBRARY_OPERATIONS),
+        "matmul": bool(set(counts) & MATMUL_OPERATIONS),
+        "swallowed": swallowed[:5],
+        "kernels": _kernels(model, arguments) if device.type == "cuda" else [],
+    }
+
+
+def _kernels(model: Any, arguments: Any) -> list[list[Any]]:
+    """[name, microseconds] of the device kernels of one call, largest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        model(*arguments)
+        torch.cuda.synchronize()
+    times: Counter[str] = Counter()
+    for event in profiled.events():
+        if event.device_type == torch._C._autograd.DeviceType.CUDA:
+            times[event.name[:200]] += round(event.time_range.elapsed_us(), 3)
+    return [[name, us] for name, us in times.most_common(40)]

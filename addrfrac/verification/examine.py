@@ -1,0 +1,386 @@
+"""A candidate and an exam in, findings out: every check by name, each with its figure.
+
+The order is cheap first. What fails is noted and the rest goes on while the process lives, so that a reader sees all
+that is wrong; a check that could not run is noted as such and is no pass.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import torch
+
+from addrfrac.verification.candidate import ORDER, Candidate, Findings, Result, WorkerFailure, same_bytes
+from addrfrac.verification.closeness import judge
+from addrfrac.verification.exam import Exam, Trial
+from addrfrac.verification.parameters import mapped_entries
+from addrfrac.verification.processes import Server
+from addrfrac.verification.records import PrecisionClass, Status
+from addrfrac.verification.reference import Output, ReferenceRaised
+from addrfrac.verification.sources import Source
+
+CHECKS = (
+    "distributions",
+    "probes",
+    "writes",
+    "state",
+    "stability",
+    "repeats",
+    "gradients",
+    "endurance",
+    "shapes",
+    "evidence",
+    "tripwires",
+    "processes",
+)
+_REFUSALS = (Status.RAISED,)
+_LATE_CPU_S = 0.004
+"""Processor time after return that no honest call spends while nobody asks it anything."""
+
+
+def examine(
+    server: Server,
+    source: Source,
+    exam: Exam,
+    *,
+    case: int = 0,
+    quick: bool = False,
+    timeout_s: float = 60.0,
+    rng: random.Random | None = None,
+) -> Findings:
+    """All checks of one candidate."""
+    findings = Findings()
+    rng = rng or random.SystemRandom()
+    try:
+        candidate = Candidate(server, source, exam, case=case, timeout_s=timeout_s)
+    except ReferenceRaised as error:
+        findings.add("load", Status.NOT_LOADED, str(error))
+        return findings
+    except WorkerFailure as error:
+        findings.add("load", error.status, error.reason)
+        return findings
+    findings.layers = candidate.handle.worker.layers
+    steps: dict[str, Callable[[Candidate, Findings, bool, random.Random], None]] = {
+        "build": _build,
+        "distributions": _distributions,
+        "probes": _probes,
+        "writes": _writes,
+        "state": _state,
+        "stability": _stability,
+        "repeats": _repeats,
+        "gradients": _gradients,
+        "endurance": _endurance,
+        "evidence": _evidence,
+        "tripwires": _tripwires,
+        "shapes": _shapes,
+        "processes": _processes,
+    }
+    name = "build"
+    try:
+        for name, step in steps.items():
+            try:
+                step(candidate, findings, quick, rng)
+            except ReferenceRaised as error:
+                findings.add(name, Status.RAISED, str(error))
+                if name == "build":
+                    break
+    except WorkerFailure as error:
+        findings.add(name, error.status, error.reason)
+    finally:
+        ended = candidate.handle.worker.end()
+        findings.facts["left"] = ended.get("left", 0)
+        findings.facts["printed"] = getattr(candidate.handle.worker, "printed", "")
+        candidate.close()
+    return findings
+
+
+def _build(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    candidate.build()
+    findings.mapping = candidate.mapping.how
+    findings.facts["setup_s"] = candidate.setup_s
+    findings.facts["parameters"] = sum(e.value.numel() for e in candidate.handle.entries() if e.kind == "parameter")
+    findings.facts["state_bytes"] = sum(e.value.numel() * e.value.element_size() for e in candidate.handle.entries())
+    candidate.current = (0, 0)
+    made = candidate.exam.constructs[0]
+    if made.entries and candidate.mapping.how == "none" and not candidate.exam.reseeded:
+        raise NeedsReseeding
+
+
+class NeedsReseeding(Exception):
+    """The candidate's parameters match the reference's neither by name nor by order; sit the reseeded exam."""
+
+
+def _noted(findings: Findings, results: list[Result], name: str) -> None:
+    """One check from many trials: the worst of them decides."""
+    if not results:
+        return
+    findings.results += results
+    for result in results:
+        if result.status is Status.PASSED:
+            findings.precision = max(findings.precision, result.precision, key=ORDER.index)
+    bad = [result for result in results if result.status is not Status.PASSED]
+    if bad:
+        first = bad[0]
+        detail = f"{first.trial.name}: {first.detail}" + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
+        findings.add(name, first.status, detail, first.figure, 1.0)
+        return
+    worst = max(results, key=lambda r: (ORDER.index(r.precision), r.figure))
+    detail = f"{len(results)} trials; closest to its limit: {worst.trial.name}, {worst.detail}"
+    findings.add(name, Status.PASSED, detail, worst.figure, 1.0)
+
+
+def _distributions(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
+    """Every distribution; wrong only after the parameters changed has a status of its own."""
+    by_state: dict[int, list[Result]] = {}
+    for trial in candidate.exam.distributions:
+        by_state.setdefault(trial.state, []).append(candidate.sit(trial))
+    findings.facts["distributions"] = sum(len(results) for results in by_state.values())
+    _noted(findings, by_state.get(0, []), "distributions at initial parameters")
+    right_at_first = all(result.status is Status.PASSED for result in by_state.get(0, []))
+    for state, results in by_state.items():
+        if not state:
+            continue
+        name = f"distributions at {candidate.exam.constructs[0].states[state].name} parameters"
+        _noted(findings, results, name)
+        last = findings.checks[-1]
+        if (
+            right_at_first
+            and last.status is Status.WRONG_VALUES
+            and all(r.status is not Status.PASSED for r in results)
+        ):
+            findings.checks.pop()
+            findings.add(name, Status.IGNORES_PARAMETERS, last.detail, last.figure, last.limit)
+
+
+def _probes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
+    trials = [t for t in candidate.exam.trials if t.kind in ("probe", "swap")]
+    rng.shuffle(trials)
+    _noted(findings, [candidate.sit(trial) for trial in trials], "probes")
+
+
+def _writes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
+    """One trial under both sentinels: bytes that follow the sentinel were never written."""
+    trial = candidate.exam.distributions[-1]
+    if not candidate.stand(trial.construct, trial.state):
+        return
+    outputs = []
+    for sentinel in (0x7F, 0xAA, 0x7F):
+        candidate.restore()
+        outputs.append(candidate.call(trial, poison=sentinel))
+    unwritten, total = 0, 0
+    for one, other, third in zip(*(output.tensors for output in outputs), strict=False):
+        if one.shape != other.shape or one.shape != third.shape or not one.numel():
+            continue
+        mine, theirs, again = (t.contiguous().flatten().view(torch.uint8) for t in (one, other, third))
+        total += mine.numel()
+        unwritten += int(((mine != theirs) & (mine == again)).sum())
+    if unwritten:
+        findings.add(
+            "writes", Status.NOT_WRITTEN, f"{unwritten} of {total} output bytes follow free memory", unwritten, 0
+        )
+    else:
+        findings.add("writes", Status.PASSED, f"{total} output bytes do not depend on what memory held", 0, 0)
+
+
+def _state(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Parameters and buffers after one call, compared with the reference's."""
+    effects = candidate.exam.effects
+    if effects is None or not candidate.mapping.found:
+        return
+    trial = effects.trial
+    if not candidate.stand(trial.construct, trial.state):
+        return
+    candidate.restore()
+    candidate.call(trial)
+    made = candidate.exam.constructs[0]
+    mine = {entry.name: entry.value for entry in candidate.handle.entries()}
+    after = {entry.name: entry for entry in effects.after}
+    for name, entry in zip(candidate.mapping.names, mapped_entries(made.entries, candidate.mapping), strict=True):
+        expected, found = after[entry.name].value, mine[name]
+        if same_bytes(expected, found):
+            continue
+        scale = float(expected.double().abs().max()) if expected.numel() else 0.0
+        if expected.is_floating_point() and entry.kind == "buffer":
+            off = float((expected.double() - found.double()).abs().max())
+            if off <= 1e-3 * max(scale, 1e-6):
+                continue
+        findings.add("state", Status.CHANGED_STATE, f"{entry.kind} {entry.name} is not as the reference leaves it")
+        return
+    findings.add("state", Status.PASSED, f"{len(made.entries)} parameters and buffers as the reference leaves them")
+
+
+def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
+    """An output as it was at return, 100 ms later, and after the next call."""
+    first, second = candidate.exam.distributions[-1], candidate.exam.distributions[-2]
+    if not (first.state == second.state and candidate.stand(first.construct, first.state)):
+        second = first
+    candidate.stand(first.construct, first.state)
+    candidate.restore()
+    before = candidate.call(first, hold=True)
+    cpu = candidate.handle.ask({"op": "cpu"})
+    time.sleep(0.1 + 0.02 * rng.random())
+    later = candidate.handle.ask({"op": "cpu"})
+    spent = float(later["cpu_s"]) - float(cpu["cpu_s"])
+    candidate.restore()
+    in_place = any(str(name).startswith("input") for info in first.native.infos for name in info.get("overlaps", []))
+    if in_place:  # the next inputs are written where this output lies, as the reference has it too
+        again = candidate.handle.ask({"op": "again"})["tensors"]
+        following = candidate.call(second)
+    else:
+        following = candidate.call(second, hold=True)
+        again = candidate.handle.ask({"op": "again"})["tensors"]
+    for index, tensor in enumerate(before.tensors):
+        if index >= len(again) or not same_bytes(tensor, again[index]):
+            findings.add("stability", Status.UNSTABLE, f"output {index} changed after it was returned")
+            return
+    if spent > _LATE_CPU_S:
+        detail = f"the process worked on for {spent * 1e3:.1f} ms after it had returned"
+        findings.add("stability", Status.UNSTABLE, detail, spent, _LATE_CPU_S)
+        return
+    aliases = [i for info in following.infos for i in info.get("overlaps", []) if str(i).startswith("earlier output")]
+    if aliases:
+        findings.add("stability", Status.ALIASED, f"an output shares memory with {aliases[0]}")
+        return
+    findings.add("stability", Status.PASSED, "unchanged after 100 ms and after the next call", spent, _LATE_CPU_S)
+
+
+def _repeats(candidate: Candidate, findings: Findings, quick: bool, _rng: random.Random) -> None:
+    """The same call again and again: races show as outputs outside their class."""
+    trial = candidate.exam.distributions[len(candidate.exam.distributions) // 2]
+    _noted(findings, [candidate.sit(trial) for _ in range(5 if quick else 20)], "repeats")
+
+
+def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Gradients for two random cotangents, where the reference has any."""
+    wanted = candidate.exam.gradients
+    if wanted is None:
+        return
+    if not candidate.stand(0, wanted.state):
+        return
+    candidate.restore()
+    names: list[str] = []
+    if candidate.mapping.found:
+        made = candidate.exam.constructs[0]
+        back = {
+            entry.name: name
+            for name, entry in zip(
+                candidate.mapping.names, mapped_entries(made.entries, candidate.mapping), strict=True
+            )
+        }
+        names = [back[name] for name in wanted.names]
+    try:
+        answer = candidate.handle.gradients(
+            wanted.arguments, seed=wanted.seed, cotangents=wanted.cotangents, names=names, double=False
+        )
+    except ReferenceRaised as error:
+        answer = {"tensors": [], "attached": [False], "error": str(error)}
+    tensors = answer["tensors"]
+    if not tensors:
+        findings.facts["inference_only"] = True
+        status = Status.WRONG_GRADIENTS if candidate.exam.trains else Status.PASSED
+        findings.add("gradients", status, "the outputs cannot be differentiated, the reference's can")
+        return
+    per = len(wanted.sticks) // len(wanted.cotangents)
+    mine = len(tensors) // len(wanted.cotangents)
+    for index, tensor in enumerate(tensors):
+        if index % mine >= per:
+            continue
+        stick = wanted.sticks[(index // mine) * per + index % mine]
+        if tensor.shape != stick.truth.shape:
+            findings.add("gradients", Status.WRONG_GRADIENTS, f"gradient {index} has shape {tuple(tensor.shape)}")
+            return
+        found = judge(tensor, stick)
+        if found.precision in (PrecisionClass.NONE, PrecisionClass.APPROX):
+            findings.add("gradients", Status.WRONG_GRADIENTS, f"gradient {index}: {found.detail}", found.figure, 1.0)
+            return
+    findings.add("gradients", Status.PASSED, f"{len(tensors)} gradients for {len(wanted.cotangents)} cotangents")
+
+
+def _endurance(candidate: Candidate, findings: Findings, quick: bool, rng: random.Random) -> None:
+    """Many calls at random moments with content that changes each time, a hidden part of them judged."""
+    trials = [t for t in candidate.exam.distributions if t.state == candidate.exam.distributions[-1].state]
+    count = rng.randint(20, 30) if quick else rng.randint(70, 110)
+    pauses = {rng.randrange(count) for _ in range(1 if quick else 2)}
+    profiled = {rng.randrange(count) for _ in range(2)}
+    until = time.monotonic() + (1.0 if quick else 4.0)
+    results: list[Result] = []
+    last: tuple[Trial, Output] | None = None
+    for index in range(count):
+        trial = rng.choice(trials)
+        if not candidate.stand(trial.construct, trial.state):
+            return
+        if index in pauses:
+            time.sleep(0.06 + 0.04 * rng.random())
+        candidate.restore()
+        output = candidate.call(trial, profile=index in profiled)
+        if rng.random() < 0.4 or index in profiled or index in pauses:
+            results.append(candidate.judge(trial, output))
+        last = (trial, output)
+        if time.monotonic() > until:
+            break
+    if last is not None:
+        results.append(candidate.judge(*last))
+    _noted(findings, results, "endurance")
+
+
+def _shapes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Other shapes, constructor arguments and layouts: a refusal is noted, a wrong result has its own status."""
+    for kind in ("shape", "layout", "construct"):
+        good, bad = 0, []
+        for trial in [t for t in candidate.exam.trials if t.kind == kind]:
+            result = candidate.sit(trial)
+            if result.status is Status.RAISED:
+                findings.refused.append(f"{trial.name}: {result.detail[:80]}")
+                candidate.current = None if kind == "construct" else candidate.current
+            elif result.status is Status.PARAMETERS_NOT_VARIED:
+                continue
+            elif result.status is Status.PASSED:
+                good += 1
+                findings.precision = max(findings.precision, result.precision, key=ORDER.index)
+                findings.results.append(result)
+            else:
+                bad.append(result)
+        if bad:
+            first = bad[0]
+            findings.add(f"{kind}s", Status.SHAPE_SPECIALISED, f"{first.trial.name}: {first.status}: {first.detail}")
+        elif good:
+            findings.add(f"{kind}s", Status.PASSED, f"{good} right, {len(findings.refused)} refused so far")
+
+
+def _evidence(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Operations, device kernels and swallowed exceptions of one call."""
+    trial = candidate.exam.distributions[0]
+    candidate.stand(trial.construct, trial.state)
+    candidate.restore()
+    arena = candidate.handle.place(trial.arguments)
+    try:
+        traced = candidate.handle.ask({"op": "traced", "key": arena.key, "seed": trial.seed})
+    except ReferenceRaised as error:
+        findings.facts["traced"] = {"note": str(error)}
+        return
+    findings.facts["traced"] = {key: traced[key] for key in traced if key not in ("tensors", "nonce", "elapsed_s")}
+
+
+def _tripwires(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Functions of the host process that were replaced, settings that moved."""
+    wires = candidate.handle.ask({"op": "wires"})
+    findings.facts["settings"] = wires.get("settings", [])
+    replaced = wires.get("replaced", [])
+    if replaced:
+        findings.add("tripwires", Status.TAMPERED, f"replaced {', '.join(replaced[:3])}", len(replaced), 0)
+    else:
+        findings.add("tripwires", Status.PASSED, "no function of the process was replaced", 0, 0)
+
+
+def _processes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Processes that the candidate started and left running."""
+    count = candidate.handle.worker.companions()
+    if count:
+        findings.add("processes", Status.TAMPERED, f"{count} processes of its own still run", count, 0)
+    else:
+        findings.add("processes", Status.PASSED, "nothing left running", 0, 0)
+
+
+__all__ = ["CHECKS", "NeedsReseeding", "examine"]

@@ -1,0 +1,79 @@
+"""Probes: one element changed, or two swapped, in the same storage; the output must change as the truth does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from addrfrac.verification.exam import Maker, Trial, Unverifiable, change_between
+from addrfrac.verification.reference import Arguments, ReferenceRaised
+
+_SIZES = (64.0, 8.0, 1.0)
+
+
+def make_probes(maker: Maker, count: int) -> None:
+    """Probe trials, each against the trial they all start from."""
+    exam = maker.exam
+    start = next((t for t in exam.distributions if t.name == "signs"), exam.distributions[-1])
+    positions = [i for i, t in enumerate(start.arguments.tensors) if t.is_floating_point() and t.numel() > 1]
+    if not positions:
+        exam.notes.append("no floating input to probe")
+        return
+    made: list[Trial] = []
+    for index in range(count):
+        probe = _probe(maker, start, positions[index % len(positions)], index, count)
+        if probe is not None:
+            made.append(probe)
+    for index in range(2):
+        swap = _swap(maker, start, positions[index % len(positions)])
+        if swap is not None:
+            made.append(swap)
+    exam.trials += made
+    if len(made) < count // 2:
+        exam.notes.append(f"{len(made)} of {count} probes can be told from rounding")
+
+
+def _probe(maker: Maker, start: Trial, position: int, index: int, count: int) -> Trial | None:
+    """A change of one element, as small as can still be told from rounding noise."""
+    flat_size = start.arguments.tensors[position].numel()
+    element = maker.seed() % flat_size
+    if index == 0:
+        element = flat_size - 1
+    sign = 1.0 if index % 2 else -1.0
+    order = _SIZES if index % 3 else _SIZES[1:]
+    for size in order:
+        tensors = [t.clone() for t in start.arguments.tensors]
+        flat = tensors[position].view(-1)
+        rms = float(flat.double().square().mean().sqrt()) or 1.0
+        flat[element] += sign * size * rms
+        trial = _compared(maker, start, tensors, f"probe {index}", "probe")
+        if trial is not None:
+            return trial
+    return None
+
+
+def _swap(maker: Maker, start: Trial, position: int) -> Trial | None:
+    """Two unlike elements exchanged: sums and sums of squares stay."""
+    tensors = [t.clone() for t in start.arguments.tensors]
+    flat = tensors[position].view(-1)
+    first, second = int(flat.argmax()), int(flat.argmin())
+    if maker.seed() % 2:
+        second = maker.seed() % flat.numel()
+    if float(flat[first]) == float(flat[second]):
+        return None
+    pair = torch.tensor([first, second])
+    flat[pair] = flat[pair.flip(0)].clone()
+    return _compared(maker, start, tensors, "swap", "swap")
+
+
+def _compared(maker: Maker, start: Trial, tensors: list[torch.Tensor], name: str, kind: str) -> Trial | None:
+    arguments = Arguments(tree=start.arguments.tree, tensors=tensors)
+    try:
+        trial = maker.trial(name, kind, arguments, start.construct, start.state)
+    except (ReferenceRaised, Unverifiable):
+        return None
+    change = change_between(start, trial, maker.exam)
+    if change is None and kind == "probe":
+        return None
+    return replace(trial, change=change)

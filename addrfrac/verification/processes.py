@@ -1,0 +1,204 @@
+"""The trusted side's handle on workers: start, ask, watch, end; every way to fail is told by name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from addrfrac.verification import channel
+from addrfrac.verification.isolation import FIRST_UID
+from addrfrac.verification.records import Layer, Status
+
+MEMORY_LIMIT_BYTES = 24 << 30
+"""Resident memory of a worker and its children together."""
+_POLL_S = 0.05
+
+
+class WorkerFailure(Exception):
+    """A worker gave no valid answer; carries the status it means and the reason in words."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Server:
+    """The fork server of one device."""
+
+    def __init__(self, device: str = "cpu", threads: int = 1, skip: frozenset[str] = frozenset()) -> None:
+        self.device, self.skip = device, skip
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environ = _scrubbed(device, threads)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "addrfrac.verification.server", str(theirs.fileno()), device],
+            pass_fds=[theirs.fileno()],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if os.environ.get("ADDRFRAC_VERIFY_DEBUG") else subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.control = ours
+
+    def ask(self, request: dict[str, Any], fds: tuple[int, ...] = (), timeout_s: float = 60.0) -> dict[str, Any]:
+        """One request to the server itself."""
+        channel.send(self.control, request, fds)
+        body, _fds = channel.receive(self.control, timeout_s)
+        answer: dict[str, Any] = json.loads(body)
+        return answer
+
+    def close(self) -> None:
+        """End the server."""
+        self.control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _scrubbed(device: str, threads: int) -> dict[str, str]:
+    """A worker's environment: what the machine needs, nothing of ours."""
+    keep = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH", "LANG", "TZ")
+    environ = {name: os.environ[name] for name in keep if name in os.environ}
+    environ |= {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONHASHSEED": "0",
+        "KINETO_LOG_LEVEL": "5",
+    }
+    if device == "cpu":
+        environ["TRITON_INTERPRET"] = "1"
+        environ["CUDA_VISIBLE_DEVICES"] = ""
+    return environ
+
+
+class Worker:
+    """One child: the reference, or a candidate."""
+
+    def __init__(self, server: Server, *, timeout_s: float = 60.0, memory_limit_bytes: int = MEMORY_LIMIT_BYTES):
+        self.server, self.timeout_s, self.memory_limit_bytes = server, timeout_s, memory_limit_bytes
+        self.folder = Path(tempfile.mkdtemp(prefix="w"))
+        self.uid = FIRST_UID + secrets.randbelow(1 << 20) if os.getuid() == 0 else 0
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = {
+            "op": "fork",
+            "folder": str(self.folder),
+            "uid": self.uid,
+            "device": server.device,
+            "skip": sorted(server.skip),
+        }
+        self.pid = int(server.ask(request, (theirs.fileno(),))["pid"])
+        theirs.close()
+        self.ended: dict[str, Any] | None = None
+        hello = self.ask({"op": "hello"})
+        self.layers = tuple(Layer(**layer) for layer in hello["layers"])
+
+    def ask(self, request: dict[str, Any], fds: tuple[int, ...] = (), timeout_s: float | None = None) -> dict[str, Any]:
+        """One request, one answer; `tensors` of the answer are copied out. `elapsed_s` is this side's clock."""
+        nonce = secrets.token_hex(8)
+        started = time.monotonic()
+        try:
+            channel.send(self.sock, request | {"nonce": nonce}, fds)
+            body, received = self._wait(started + (timeout_s or self.timeout_s))
+        except channel.ChannelClosed as error:
+            raise self._gone() from error
+        elapsed = time.monotonic() - started
+        try:
+            answer = json.loads(body)
+            if not isinstance(answer, dict) or answer.get("nonce") != nonce:
+                raise ValueError("an answer to no question")
+        except ValueError as error:
+            raise WorkerFailure(Status.TAMPERED, f"something else than an answer came back: {error}") from error
+        tensors = []
+        if "slots" in answer:
+            if len(received) != 1:
+                raise WorkerFailure(Status.TAMPERED, "an answer without its bytes")
+            try:
+                tensors = channel.unpack(received[0], answer["slots"])
+            except (channel.ChannelError, OSError, TypeError) as error:
+                raise WorkerFailure(Status.TAMPERED, f"malformed bytes: {error}") from error
+        answer["tensors"] = tensors
+        answer["elapsed_s"] = elapsed
+        return answer
+
+    def _wait(self, deadline: float) -> tuple[bytes, list[int]]:
+        while True:
+            try:
+                return channel.receive(self.sock, min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            except channel.ChannelTimeout:
+                if time.monotonic() >= deadline:
+                    raise WorkerFailure(Status.TIMEOUT, f"no answer in {self.timeout_s:.0f} s") from None
+                resident = self.resident_bytes()
+                if resident > self.memory_limit_bytes:
+                    raise WorkerFailure(
+                        Status.OUT_OF_MEMORY,
+                        f"{resident >> 20} MiB resident, limit {self.memory_limit_bytes >> 20} MiB",
+                    ) from None
+
+    def _gone(self) -> WorkerFailure:
+        code = self.end().get("status")
+        if code is None:
+            return WorkerFailure(Status.CRASHED, "the process closed its channel before the answer")
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return WorkerFailure(Status.CRASHED, f"the process ended with {how} before the answer")
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the worker and its descendants."""
+        from addrfrac.verification.server import leftovers
+
+        return sum(_resident(pid) for pid in (self.pid, *leftovers(self.pid, self.uid)))
+
+    def companions(self) -> int:
+        """Other processes of this worker's user or session, alive now."""
+        from addrfrac.verification.server import leftovers
+
+        return len(leftovers(self.pid, self.uid))
+
+    def output(self) -> str:
+        """What it printed, at most the last 4,000 characters."""
+        with contextlib.suppress(OSError):
+            return (self.folder / "output.txt").read_text(errors="replace")[-4000:]
+        return ""
+
+    def end(self) -> dict[str, Any]:
+        """Kill it and everything it started; remove its folder."""
+        if self.ended is None:
+            self.ended = {"status": None, "left": 0}
+            with contextlib.suppress(channel.ChannelError):
+                self.ended = self.server.ask({"op": "end", "pid": self.pid, "uid": self.uid})
+            self.sock.close()
+            self.printed = self.output()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return self.ended
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

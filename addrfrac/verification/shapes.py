@@ -1,0 +1,161 @@
+"""Boundary shapes, other constructor arguments and other layouts, as far as the reference itself accepts them.
+
+Sizes that are equal across inputs (and integer constructor arguments) are taken as one symbol and change together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from addrfrac.verification.exam import Construct, Maker, ModelState, Trial, Unverifiable
+from addrfrac.verification.parameters import randomised
+from addrfrac.verification.reference import Arguments, ReferenceRaised
+
+_MOST_TRIALS = 8
+
+
+def make_shapes(maker: Maker, *, quick: bool) -> None:
+    """Shape, construct and layout trials."""
+    most = 3 if quick else _MOST_TRIALS
+    made = 0
+    symbols = _symbols(maker.exam.published[0])
+    for wanted in _wanted(symbols):
+        if made >= most:
+            break
+        made += _add(maker, _shape_trial, wanted)
+    if not quick:
+        for symbol in symbols[:3]:
+            for new in (_prime_near(symbol * 3 // 4), symbol * 2):
+                if maker.exam.constructs[0].entries or maker.exam.constructs[0].init.tree:
+                    made += _add(maker, _construct_trial, (symbol, new))
+    for how in ("transposed", "offset"):
+        _add(maker, _layout_trial, how)
+
+
+def _add(maker: Maker, make: Any, wanted: Any) -> int:
+    try:
+        trial: Trial | None = make(maker, wanted)
+    except (ReferenceRaised, Unverifiable, RuntimeError) as error:
+        maker.exam.refused_shapes.append(f"{wanted}: {str(error)[:80]}")
+        maker.current = None
+        return 0
+    if trial is None:
+        return 0
+    maker.exam.trials.append(trial)
+    return 1
+
+
+def _symbols(arguments: Arguments) -> list[int]:
+    sizes: dict[int, int] = {}
+    for tensor in arguments.tensors:
+        for size in tensor.shape:
+            if size > 1:
+                sizes[size] = sizes.get(size, 0) + 1
+    return sorted(sizes, key=lambda size: -size)
+
+
+def _wanted(symbols: list[int]) -> list[tuple[int, int]]:
+    """(size, new size) pairs: one, one less, one more, a prime; turn about between the symbols."""
+    columns = [
+        [(s, s - 1) for s in symbols],
+        [(s, 1) for s in symbols],
+        [(s, s + 1) for s in symbols],
+        [(s, _prime_near(2 * s)) for s in symbols],
+        [(s, 3) for s in symbols],
+    ]
+    return [pair for column in columns for pair in column if pair[1] >= 1 and pair[0] != pair[1]]
+
+
+def _prime_near(size: int) -> int:
+    candidate = max(2, size)
+    while any(candidate % d == 0 for d in range(2, int(candidate**0.5) + 1)):
+        candidate -= 1
+    return candidate
+
+
+def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Generator) -> Arguments:
+    """Every dimension of size `symbol` becomes `new`; values are drawn from the old ones."""
+    tensors = []
+    for tensor in arguments.tensors:
+        shape = tuple(new if size == symbol else size for size in tensor.shape)
+        if shape == tuple(tensor.shape):
+            tensors.append(tensor.clone())
+            continue
+        count = 1
+        for size in shape:
+            count *= size
+        flat = tensor.reshape(-1)
+        drawn = flat[torch.randint(flat.numel(), (count,), generator=generator)]
+        if not tensor.is_floating_point() and flat.numel() > 1 and bool((flat[1:] >= flat[:-1]).all()):
+            drawn = drawn.sort().values
+            drawn[0] = flat[0]
+        elif tensor.is_floating_point():
+            drawn = drawn * torch.where(torch.rand(count, generator=generator) < 0.5, 1.0, -1.0).to(tensor.dtype)
+        tensors.append(drawn.view(shape))
+    return Arguments(tree=arguments.tree, tensors=tensors)
+
+
+def _shape_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
+    symbol, new = wanted
+    arguments = resized(maker.exam.published[1], symbol, new, maker.generator)
+    if all(a.shape == b.shape for a, b in zip(arguments.tensors, maker.exam.published[0].tensors, strict=True)):
+        return None
+    state = len(maker.exam.constructs[0].states) - 1
+    return maker.trial(f"shape {symbol} -> {new}", "shape", arguments, 0, state)
+
+
+def _construct_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
+    symbol, new = wanted
+    exam = maker.exam
+    base = exam.constructs[0]
+    tree = _replaced(base.init.tree, symbol, new)
+    if tree == base.init.tree:
+        return None
+    init = Arguments(tree=tree, tensors=base.init.tensors)
+    arguments = resized(exam.published[1], symbol, new, maker.generator)
+    maker.current = None
+    maker.reference.build(init, seed=exam.build_seed, dtype=exam.dtype)
+    entries = maker.reference.entries()
+    states = [ModelState(name="initial", how="initial", values=[])]
+    if entries and not exam.reseeded:
+        states.append(ModelState(name="random", how="load", values=randomised(entries, maker.generator)))
+    exam.constructs.append(Construct(name=f"built with {new} for {symbol}", init=init, entries=entries, states=states))
+    index = len(exam.constructs) - 1
+    try:
+        return maker.trial(exam.constructs[index].name, "construct", arguments, index, len(states) - 1)
+    except (ReferenceRaised, Unverifiable):
+        exam.constructs.pop()
+        raise
+
+
+def _replaced(tree: Any, symbol: int, new: int) -> Any:
+    if isinstance(tree, dict):
+        if "v" in tree and tree["v"] == symbol and not isinstance(tree["v"], bool):
+            return {"v": new}
+        return {key: _replaced(value, symbol, new) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_replaced(item, symbol, new) for item in tree]
+    return tree
+
+
+def _layout_trial(maker: Maker, how: str) -> Trial | None:
+    """The same values in memory of another order, or in the middle of wider rows."""
+    start = maker.exam.distributions[-1]
+    tensors, changed = [], False
+    for tensor in start.arguments.tensors:
+        if tensor.ndim < 2 or not tensor.is_floating_point():
+            tensors.append(tensor)
+            continue
+        changed = True
+        if how == "transposed":
+            tensors.append(tensor.transpose(-1, -2).contiguous().transpose(-1, -2))
+        else:
+            wide = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 3), dtype=tensor.dtype)
+            wide[..., 1:-2] = tensor
+            tensors.append(wide[..., 1:-2])
+    if not changed:
+        return None
+    arguments = Arguments(tree=start.arguments.tree, tensors=tensors)
+    return maker.trial(f"layout {how}", "layout", arguments, 0, start.state)

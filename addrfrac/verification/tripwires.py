@@ -1,0 +1,109 @@
+"""Before and after foreign code: which functions of the process it replaced, which global settings it changed.
+
+Nothing of value is in the candidate's process, so these decide little by themselves; they say *how* a candidate
+tried to look good, and catch one that is right in value but has touched the clock.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import inspect
+import statistics
+import sys
+import threading
+import time
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional
+
+_WATCHED: tuple[Any, ...] = (
+    builtins,
+    time,
+    statistics,
+    gc,
+    inspect,
+    threading,
+    torch,
+    torch.Tensor,
+    torch._C.TensorBase,
+    torch.nn.functional,
+    torch.nn.Module,
+    torch.testing,
+    torch.linalg,
+    torch.autograd,
+    torch.cuda,
+    torch.cuda.Event,
+    torch.cuda.Stream,
+    torch.random,
+)
+_OWN_PREFIX = "addrfrac.verification"
+_MOVES_BY_ITSELF = frozenset({"_", "__warningregistry__", "_initialized", "_queued_calls", "_cached_device_count"})
+
+Snapshot = dict[str, dict[str, int]]
+
+
+def functions() -> Snapshot:
+    """Identity of every callable in the watched namespaces and of the code of our own functions."""
+    found: Snapshot = {}
+    for space in _WATCHED:
+        found[_name(space)] = {
+            name: id(value)
+            for name, value in vars(space).items()
+            if name not in _MOVES_BY_ITSELF and (callable(value) or isinstance(value, (classmethod, staticmethod)))
+        }
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_OWN_PREFIX) and module is not None:
+            codes = {key: id(value.__code__) for key, value in vars(module).items() if isinstance(value, FunctionType)}
+            found[name] = codes
+    return found
+
+
+def _name(space: Any) -> str:
+    return f"{space.__module__}.{space.__qualname__}" if isinstance(space, type) else str(space.__name__)
+
+
+def replaced(before: Snapshot) -> list[str]:
+    """Names that hold something else now; additions are no replacement."""
+    now = functions()
+    return [
+        f"{space}.{name}"
+        for space, names in before.items()
+        for name, identity in names.items()
+        if now.get(space, {}).get(name) != identity
+    ]
+
+
+def settings() -> dict[str, str]:
+    """The process-wide switches that change what torch computes or how fast."""
+    found = {
+        "default_dtype": str(torch.get_default_dtype()),
+        "grad_enabled": str(torch.is_grad_enabled()),
+        "threads": str(torch.get_num_threads()),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_tf32": str(torch.backends.cuda.matmul.allow_tf32),
+        "cudnn_tf32": str(torch.backends.cudnn.allow_tf32),
+        "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
+        "cudnn_enabled": str(torch.backends.cudnn.enabled),
+        "fp16_reduction": str(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduction": str(torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+        "autocast_cpu": str(torch.is_autocast_enabled("cpu")),
+        "autocast_cuda": str(torch.is_autocast_enabled("cuda")),
+        "inference_mode": str(torch.is_inference_mode_enabled()),
+        "forward_pre_hooks": str(len(torch.nn.modules.module._global_forward_pre_hooks)),
+        "forward_hooks": str(len(torch.nn.modules.module._global_forward_hooks)),
+        "flush_denormal": str(bool((torch.tensor(1e-40) * 1.0).item() == 0.0)),
+        "trace": str(sys.gettrace() is not None or sys.getprofile() is not None),
+        "switch_interval": str(sys.getswitchinterval()),
+        "gc_enabled": str(gc.isenabled()),
+    }
+    return found
+
+
+def settings_changed(before: dict[str, str]) -> list[str]:
+    """'name: before -> now' for each switch that moved."""
+    now = settings()
+    return [f"{name}: {value} -> {now[name]}" for name, value in before.items() if now[name] != value]

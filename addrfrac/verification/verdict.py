@@ -1,0 +1,213 @@
+"""Findings in, a verdict out: which failure names it, which labels stand beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from addrfrac.verification.candidate import Findings
+from addrfrac.verification.exam import Exam
+from addrfrac.verification.records import Check, Credit, Label, PrecisionClass, Speed, Status
+
+SEVERITY = (
+    Status.NOT_LOADED,
+    Status.TAMPERED,
+    Status.CRASHED,
+    Status.TIMEOUT,
+    Status.OUT_OF_MEMORY,
+    Status.RAISED,
+    Status.WRONG_SCHEMA,
+    Status.ALIASED,
+    Status.NOT_WRITTEN,
+    Status.CHANGED_STATE,
+    Status.WRONG_VALUES,
+    Status.IGNORES_PARAMETERS,
+    Status.UNSTABLE,
+    Status.SHAPE_SPECIALISED,
+    Status.WRONG_GRADIENTS,
+    Status.LOWER_PRECISION,
+    Status.PARAMETERS_NOT_VARIED,
+    Status.TIMING_DISAGREEMENT,
+    Status.TOO_FAST,
+    Status.UNVERIFIABLE,
+    Status.WEAK_PROBLEM,
+    Status.INCOMPLETE,
+    Status.TOO_SMALL_TO_TIME,
+)
+"""The first of these that any check failed with is the status; a rate too small to time is the mildest."""
+_HALVES = ("bfloat16", "float16")
+NOT_ON_A_CPU = "not measured on a CPU"
+
+
+def unmeasured(why: str) -> Speed:
+    """A speed that was not measured, with the reason."""
+    return Speed(
+        verdict=why,
+        speedup=None,
+        low=None,
+        high=None,
+        least_detectable=None,
+        noise_floor=None,
+        best_baseline="",
+        baselines=(),
+        candidate=None,
+        warm_us=None,
+        cold_us=None,
+        peak_persistent_bytes=None,
+        peak_transient_bytes=None,
+        setup_s=None,
+    )
+
+
+def decide(findings: Findings, exam: Exam | None) -> tuple[Status, str]:
+    """Status and reason; a pass needs every planned check to have run."""
+    failed = [check for check in findings.checks if not check.passed]
+    if failed:
+        worst = min(failed, key=lambda check: SEVERITY.index(check.status))
+        return worst.status, f"{worst.name}: {worst.detail}"
+    if exam is None:
+        return Status.INCOMPLETE, "no exam was held"
+    if exam.unverifiable:
+        return Status.UNVERIFIABLE, exam.unverifiable
+    missing = missing_checks(findings, exam)
+    if missing:
+        return Status.INCOMPLETE, f"did not run: {', '.join(missing)}"
+    precision = _precision_check(findings, exam)
+    if precision is not None:
+        return precision
+    if exam.weak:
+        return Status.WEAK_PROBLEM, f"the decoy '{exam.weak}' passes every trial of this problem too"
+    return Status.PASSED, f"{len(findings.checks)} checks, {findings.facts.get('distributions', 0)} distributions"
+
+
+def missing_checks(findings: Findings, exam: Exam) -> list[str]:
+    """Planned checks without an entry."""
+    done = {check.name for check in findings.checks}
+    planned = ["distributions at initial parameters", "writes", "stability", "repeats", "endurance", "tripwires"]
+    planned.append("processes")
+    if any(t.kind in ("probe", "swap") for t in exam.trials):
+        planned.append("probes")
+    return [name for name in planned if name not in done]
+
+
+def _precision_check(findings: Findings, exam: Exam) -> tuple[Status, str] | None:
+    """Whether the class reached is one that the problem's dtype allows."""
+    reached = findings.precision
+    if exam.dtype in _HALVES:
+        allowed = {PrecisionClass.HALF, PrecisionClass.EXACT, PrecisionClass.FP32}
+    elif exam.matmul:
+        allowed = {PrecisionClass.FP32, PrecisionClass.TF32, PrecisionClass.EXACT}
+    else:
+        allowed = {PrecisionClass.FP32, PrecisionClass.EXACT}
+    if reached in allowed:
+        return None
+    worst = max((r for r in findings.results if r.precision is reached), key=lambda r: r.figure, default=None)
+    where = f" ({worst.trial.name}: {worst.detail})" if worst else ""
+    return Status.LOWER_PRECISION, f"class {reached} where the problem asks for {exam.dtype}{where}"
+
+
+def labels_of(findings: Findings, exam: Exam | None) -> tuple[Label, ...]:
+    """Labels that stand beside any status."""
+    found: list[Label] = []
+    facts = findings.facts
+    wide = exam is not None and exam.dtype not in _HALVES
+    if findings.precision is PrecisionClass.TF32:
+        found.append(Label.TF32)
+    elif findings.precision is PrecisionClass.HALF and wide:
+        found.append(Label.HALF)
+    elif findings.precision is PrecisionClass.APPROX:
+        found.append(Label.APPROXIMATE)
+    if facts.get("inference_only"):
+        found.append(Label.INFERENCE_ONLY)
+    if facts.get("settings"):
+        found.append(Label.SETTINGS_CHANGED)
+    if any(entry.startswith(("shape", "built")) for entry in findings.refused):
+        found.append(Label.REFUSES_SHAPES)
+    if any(entry.startswith("layout") for entry in findings.refused):
+        found.append(Label.REFUSES_LAYOUTS)
+    if exam is not None and exam.constructs[0].entries and findings.mapping == "none":
+        found.append(Label.PARAMETERS_NOT_VARIED)
+    found += _evidence_labels(facts, exam)
+    return tuple(found)
+
+
+def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
+    found: list[Label] = []
+    traced = facts.get("traced", {})
+    if traced.get("swallowed"):
+        found.append(Label.SWALLOWED_EXCEPTION)
+    if traced.get("library"):
+        found.append(Label.LIBRARY)
+    if exam is None:
+        return found
+    theirs = exam.operations
+    if traced.get("sequence") and _operations(traced) == _operations(theirs):
+        found.append(Label.NO_CHANGE)
+    mine, other = traced.get("elements", 0), theirs.get("elements", 0)
+    if other and mine and mine < 0.5 * other and len(theirs.get("operations", [])) > 1:
+        found.append(Label.REDUNDANT_PROBLEM)
+    reference_bytes = sum(e.value.numel() * e.value.element_size() for e in exam.constructs[0].entries)
+    if facts.get("state_bytes", 0) > 1.5 * reference_bytes + 65_536:
+        found.append(Label.EXTRA_MEMORY)
+    if facts.get("setup_s", 0.0) > 0.5:
+        found.append(Label.SETUP_COMPUTES)
+    return found
+
+
+_COSMETIC = ("clone", "contiguous", "view", "_unsafe_view", "reshape", "alias", "lift_fresh", "zeros_like", "_to_copy")
+
+
+def _operations(traced: dict[str, Any]) -> list[str]:
+    """The sequence of operations that do work, less copies and reshapes."""
+    sequence = [str(entry) for entry in traced.get("sequence", [])]
+    return [entry for entry in sequence if entry.partition("[")[0] not in _COSMETIC]
+
+
+def credit_of(findings: Findings) -> Credit:
+    """Who did the work, in one line."""
+    traced = findings.facts.get("traced", {})
+    operations = tuple(str(o) for o in traced.get("operations", []))
+    library = tuple(str(o) for o in traced.get("library", []))
+    kernels = [(str(name), float(us)) for name, us in traced.get("kernels", [])]
+    total = sum(us for _, us in kernels)
+    own = sum(us for name, us in kernels if not is_library_kernel(name))
+    share = own / total if total else None
+    if share is not None:
+        line = f"{share:.0%} of device time in kernels of its own"
+    elif library:
+        line = f"library calls: {', '.join(library)}"
+    elif operations:
+        line = f"torch operations: {', '.join(operations[:6])}"
+    else:
+        line = "no torch operation seen: its own code does the work"
+    return Credit(own_share=share, kernels=tuple(name for name, _ in kernels), operations=operations, line=line)
+
+
+_LIBRARY_KERNELS = (
+    "cublas",
+    "cutlass",
+    "nvjet",
+    "at::native",
+    "cudnn",
+    "xmma",
+    "sm80_",
+    "sm90_",
+    "gemm",
+    "memcpy",
+    "memset",
+    "flash_fwd",
+    "fmha",
+    "splitkreduce",
+    "cub::",
+    "at_cuda_detail",
+)
+
+
+def is_library_kernel(name: str) -> bool:
+    """Whether a device kernel's name is a library's."""
+    lowered = name.lower()
+    return any(token in lowered for token in _LIBRARY_KERNELS)
+
+
+def failure(status: Status, name: str, detail: str) -> Check:
+    """A check that failed."""
+    return Check(name=name, passed=False, status=status, detail=detail)

@@ -1,0 +1,542 @@
+"""The program of a child: loads one module, builds it, calls it, and hands bytes back.
+
+The same program, on the same path, serves the reference and the candidate, the checks and the timing: there is no
+phase for a candidate to detect. All that it uses is bound here, before foreign code is imported; what it says is
+nevertheless only believed where the parent can see it in bytes or on its own clock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import random
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from addrfrac.verification import channel, gpu, tripwires
+from addrfrac.verification.foreign import Raised, attempt, load_named, load_source
+from addrfrac.verification.isolation import enter
+from addrfrac.verification.precision import round_tensor, truth_mode
+from addrfrac.verification.targets import adapt
+
+_libc = ctypes.CDLL(None)
+_M_PERTURB = -6
+_pointer = torch._C.TensorBase.data_ptr
+_stride = torch._C.TensorBase.stride
+_offset = torch._C.TensorBase.storage_offset
+_getters: Any = torch._C.TensorBase
+_clone = torch._C.TensorBase.clone
+_storage = torch.Tensor.untyped_storage
+_clock, _process_clock = time.monotonic, time.process_time
+_dumps, _pwrite = json.dumps, os.pwrite
+
+
+class State:
+    """What a worker holds between requests."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.folder = folder
+        self.device = torch.device(device)
+        self.problem: Any = None
+        self.model: Any = None
+        self.double: Any = None
+        self.arenas: dict[str, gpu.Inputs] = {}
+        self.held: list[torch.Tensor] = []
+        self.functions = tripwires.functions()
+        self.settings = tripwires.settings()
+        self.module_file = ""
+
+
+def main(sock: socket.socket, request: dict[str, Any]) -> None:
+    """Go behind the layers, then answer requests until the parent closes."""
+    folder = Path(str(request["folder"]))
+    layers = enter(folder, int(request["uid"]), device=str(request["device"]), skip=frozenset(request["skip"]))
+    _settle(folder)
+    state = State(folder, str(request["device"]))
+    while True:
+        try:
+            body, fds = channel.receive(sock)
+        except channel.ChannelClosed:
+            return
+        message = json.loads(body)
+        if message["op"] == "hello":
+            answer, tensors = {"layers": [asdict(layer) for layer in layers]}, None
+        else:
+            result = attempt(_OPERATIONS[message["op"]], state, message, fds)
+            answer, tensors = _as_answer(result)
+        answer["nonce"] = message["nonce"]
+        if tensors is None:
+            channel.send(sock, answer)
+        else:
+            fd, answer["slots"] = tensors
+            channel.send(sock, answer, (fd,))
+            os.close(fd)
+
+
+def _as_answer(result: Any) -> tuple[dict[str, Any], tuple[int, list[dict[str, Any]]] | None]:
+    if isinstance(result, Raised):
+        return {"raised": asdict(result)}, None
+    if isinstance(result, tuple):
+        return result
+    return result, None
+
+
+def _settle(folder: Path) -> None:
+    """A home, temporary folder and caches of its own; nothing of ours on argv or the standard streams."""
+    os.chdir(folder)
+    for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"):
+        os.environ[name] = str(folder)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    tempfile.tempdir = str(folder)
+    sys.argv = ["python"]
+    output = os.open(folder / "output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+
+def _load(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Import the module and say what it offers."""
+    if message["kind"] == "source":
+        size = int(message["size"])
+        text = bytes(channel.read_all(fds[0], size, 0)).decode()
+        os.close(fds[0])
+        module = load_source(text, state.folder, str(message["name"]))
+    else:
+        module = load_named(str(message["name"]))
+    state.module_file = str(getattr(module, "__file__", ""))
+    state.problem = adapt(module, role=str(message["role"]), case=int(message.get("case", 0)))
+    return {"names": state.problem.names, "cases": state.problem.cases, "trains": state.problem.trains}
+
+
+def _inputs(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
+    """Fresh inputs of the problem's own generator under a seed, cast to a dtype."""
+    seed_everything(int(message["seed"]))
+    tree, tensors = flatten(state.problem.get_inputs())
+    dtype = channel.DTYPES[message["dtype"]] if message.get("dtype") else None
+    tensors = [t.to(dtype) if dtype is not None and t.is_floating_point() else t for t in tensors]
+    return {"tree": tree}, channel.pack(tensors)
+
+
+def _init_inputs(state: State, _message: dict[str, Any], _fds: list[int]) -> Any:
+    """The constructor's arguments."""
+    tree, tensors = flatten(state.problem.get_init_inputs())
+    return {"tree": tree}, channel.pack(tensors)
+
+
+def _build(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Construct the model under a seed; `reseed` lets constant initialisers draw random values instead."""
+    from addrfrac.verification.parameters import random_constants
+
+    tensors = channel.unpack(fds[0], message["slots_in"]) if fds else []
+    arguments = unflatten(message["tree"], tensors)
+    state.double = None
+    state.model = None
+    state.held = []
+    dtype = channel.DTYPES[message["dtype"]]
+    seed_everything(int(message["seed"]))
+    started = _clock()
+    with random_constants(message.get("reseed")):
+        model = state.problem.build(*arguments)
+    if isinstance(model, torch.nn.Module):
+        model = model.to(state.device)
+        if message.get("cast", True):
+            model = model.to(dtype)
+        model.train(bool(message.get("train", model.training)))
+    state.model = model
+    return {"setup_s": _clock() - started, "training": bool(getattr(model, "training", False))}
+
+
+def _state(state: State, _message: dict[str, Any], _fds: list[int]) -> Any:
+    """Names, kinds and values of parameters and buffers."""
+    entries = named_state(state.model)
+    listing = [{"name": name, "kind": kind} for name, kind, _ in entries]
+    return {"entries": listing}, channel.pack([tensor for _, _, tensor in entries])
+
+
+def _set_state(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """New values for parameters and buffers: through `load_state_dict` or written in place."""
+    values = channel.unpack(fds[0], message["slots_in"])
+    mine = {name: tensor for name, _, tensor in named_state(state.model)}
+    names = message["names"]
+    state.double = None
+    if message["how"] == "load":
+        state.model.load_state_dict(
+            {name: value.to(mine[name].dtype) for name, value in zip(names, values, strict=True)}, strict=False
+        )
+    else:
+        for name, value in zip(names, values, strict=True):
+            mine[name].data.copy_(value)
+    repacks = callable(getattr(state.model, "repack", None))
+    if repacks:
+        state.model.repack()
+    return {"repacks": repacks}
+
+
+def _arena(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Map a set of inputs."""
+    shared = channel.map_arena(message["arena"], fds[0])
+    state.arenas[message["arena"]["key"]] = gpu.Inputs(shared, state.device, message["tree"])
+    return {}
+
+
+def _drop_arena(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    state.arenas.pop(message["key"], None)
+    return {}
+
+
+def _call(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
+    """One call, its outputs captured as bytes at the moment of return."""
+    inputs = state.arenas[message["key"]]
+    inputs.refresh()
+    arguments = unflatten(message.get("tree") or inputs.tree, inputs.tensors)
+    if message.get("grad"):
+        return _gradients(state, message, inputs)
+    seed_everything(int(message["seed"]), fast=True)
+    if message.get("poison") is not None:
+        gpu.poison(state.device, int(message["poison"]), message.get("poison_sizes", []), _libc.mallopt)
+    threads, cpu = _threads(), _process_clock()
+    model, context = state.model, _context(message)
+    started = _clock()
+    with context:
+        output = model(*arguments)
+        if state.device.type == "cuda":
+            torch.cuda.synchronize()
+    ended = _clock()
+    answer, capture = captured(output, inputs, state)
+    answer |= {
+        "inside_s": ended - started,
+        "cpu_s": _process_clock() - cpu,
+        "threads": _threads() - threads,
+        "rng": rng_digest(state.device),
+        "changed_on_device": inputs.changed_on_device(),
+    }
+    if message.get("hold"):
+        state.held.extend(t for t in tensors_of(output) if type(t) in (torch.Tensor, torch.nn.Parameter))
+    if message.get("poison") is not None:
+        _libc.mallopt(_M_PERTURB, 0)
+    return answer, capture
+
+
+def _context(message: dict[str, Any]) -> Any:
+    if message.get("profile"):
+        return gpu.profiler()
+    return torch.no_grad() if not message.get("with_grad") else torch.enable_grad()
+
+
+def _traced(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    """One call with the operations it used and the exceptions it swallowed."""
+    from addrfrac.verification.evidence import observe
+
+    inputs = state.arenas[message["key"]]
+    inputs.refresh()
+    seed_everything(int(message["seed"]), fast=True)
+    arguments = unflatten(inputs.tree, inputs.tensors)
+    return observe(state.model, arguments, state.module_file, state.device)
+
+
+def _again(state: State, _message: dict[str, Any], _fds: list[int]) -> Any:
+    """The held outputs as they are now; they are let go."""
+    tensors, state.held = state.held, []
+    if state.device.type == "cuda":
+        torch.cuda.synchronize()
+    return {"cpu_s": _process_clock(), "threads": _threads()}, channel.pack(tensors)
+
+
+def _cpu(_state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    return {"cpu_s": _process_clock(), "threads": _threads()}
+
+
+def _wires(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    """Functions replaced and settings changed since the worker began."""
+    return {"replaced": tripwires.replaced(state.functions), "settings": tripwires.settings_changed(state.settings)}
+
+
+def _truth(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
+    """The reference in fp64, on inputs and parameters as they are, rounded to a class, or nudged by an ulp."""
+    import copy
+
+    inputs = state.arenas[message["key"]]
+    inputs.refresh()
+    how, seed = str(message["how"]), int(message["seed"])
+    generator = torch.Generator().manual_seed(seed)
+    seed_everything(seed, fast=True)
+    is_module = isinstance(state.model, torch.nn.Module)
+    if state.double is None:
+        state.double = copy.deepcopy(state.model).double() if is_module else state.model
+    # a copy for each call: buffers that it updates must not move for the next one
+    model = copy.deepcopy(state.double) if is_module else state.double
+    if is_module:
+        for parameter in model.parameters():
+            parameter.data.copy_(round_tensor(parameter.data, how, generator, message["dtype"]))
+    doubles = [
+        round_tensor(t.double(), how, generator, message["dtype"]) if t.is_floating_point() else _clone(t)
+        for t in inputs.tensors
+    ]
+    with truth_mode(), torch.no_grad():
+        output = model(*unflatten(inputs.tree, doubles))
+    tree, tensors = flatten(output)
+    return {"tree": tree, "count": len(tensors)}, channel.pack(tensors)
+
+
+def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any:
+    """Gradients of inputs (and parameters) for random cotangents drawn from the given seeds."""
+    double = bool(message.get("double"))
+    model = state.model
+    if double and isinstance(model, torch.nn.Module):
+        import copy
+
+        model = copy.deepcopy(model).double()
+    leaves = []
+    for tensor in inputs.tensors:
+        leaf = _clone(tensor).detach()
+        if double and leaf.is_floating_point():
+            leaf = leaf.double()
+        leaves.append(leaf.requires_grad_(leaf.is_floating_point()))
+    parameters = []
+    if isinstance(model, torch.nn.Module) and message.get("parameters"):
+        by_name = dict(model.named_parameters())
+        parameters = [by_name[name] for name in message["parameters"]]
+    seed_everything(int(message["seed"]), fast=True)
+    with torch.enable_grad():
+        if double:
+            with truth_mode():
+                output = model(*unflatten(inputs.tree, leaves))
+        else:
+            output = model(*unflatten(inputs.tree, leaves))
+    outputs = [t for t in tensors_of(output) if t.is_floating_point()]
+    attached = [t.requires_grad for t in outputs]
+    wanted = [t for t in leaves if t.requires_grad] + parameters
+    found: list[torch.Tensor] = []
+    if all(attached) and outputs and wanted:
+        for seed in message["grad"]:
+            generator = torch.Generator().manual_seed(int(seed))
+            cotangents = [
+                torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype).to(t.device) for t in outputs
+            ]
+            gradients = torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True)
+            found += [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, wanted, strict=True)]
+    return {"attached": attached, "wanted": len(wanted)}, channel.pack(found)
+
+
+def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """A published protocol as its harness has it: reference, candidate and comparison in this one process."""
+    from addrfrac.verification.inprocess import run_published
+
+    loaded = []
+    for role, fd, size in zip(("reference", "candidate"), fds, message["sizes"], strict=True):
+        text = bytes(channel.read_all(fd, size, 0)).decode()
+        os.close(fd)
+        if message["module"]:
+            module = load_named(str(message["module"]))
+        else:
+            module = load_source(text, state.folder, f"{role}_module")
+        loaded.append(adapt(module, role=role, case=int(message["case"])))
+    return run_published(loaded[0], loaded[1], message["protocol"], state.device, str(message["dtype"]))
+
+
+_OPERATIONS = {
+    "published": _published,
+    "load": _load,
+    "inputs": _inputs,
+    "init_inputs": _init_inputs,
+    "build": _build,
+    "state": _state,
+    "set_state": _set_state,
+    "arena": _arena,
+    "drop_arena": _drop_arena,
+    "call": _call,
+    "again": _again,
+    "cpu": _cpu,
+    "wires": _wires,
+    "traced": _traced,
+    "truth": _truth,
+}
+
+
+# --- trees of arguments -------------------------------------------------------------------------------------
+
+
+def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """A JSON tree with tensors replaced by their position, and the tensors; only plain types are allowed."""
+    tensors: list[torch.Tensor] = []
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, torch.Tensor):
+            tensors.append(node)
+            return {"t": len(tensors) - 1}
+        if isinstance(node, (list, tuple)):
+            return {"l" if isinstance(node, list) else "u": [walk(item) for item in node]}
+        if isinstance(node, dict):
+            return {"d": [[walk(key), walk(item)] for key, item in node.items()]}
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return {"v": node}
+        if isinstance(node, torch.dtype):
+            return {"y": channel.dtype_name(node)}
+        if isinstance(node, torch.Size):
+            return {"u": [walk(item) for item in node]}
+        raise TypeError(f"{type(node).__name__} cannot travel between processes")
+
+    return walk(value), tensors
+
+
+def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value that `flatten` took apart."""
+    kind, body = next(iter(tree.items()))
+    if kind == "t":
+        return tensors[body]
+    if kind == "l":
+        return [unflatten(item, tensors) for item in body]
+    if kind == "u":
+        return tuple(unflatten(item, tensors) for item in body)
+    if kind == "d":
+        return {unflatten(key, tensors): unflatten(item, tensors) for key, item in body}
+    if kind == "y":
+        return channel.DTYPES[body]
+    return body
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Tensors in plain containers, in order; anything else is left out."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if type(value) in (list, tuple):
+        return [tensor for item in value for tensor in tensors_of(item)]
+    if type(value) is dict:
+        return [tensor for item in value.values() for tensor in tensors_of(item)]
+    return []
+
+
+# --- observation --------------------------------------------------------------------------------------------
+
+
+def captured(output: Any, inputs: gpu.Inputs, state: State) -> tuple[dict[str, Any], tuple[int, list[Any]]]:
+    """Schema of an output, and its bytes read from memory without calling anything on the object itself."""
+    infos: list[dict[str, Any]] = []
+    regions: list[tuple[int, dict[str, Any]]] = []
+    ranges = known_ranges(inputs, state)
+
+    def walk(node: Any) -> Any:
+        kind = type(node)
+        if kind in (list, tuple):
+            return {"l" if kind is list else "u": [walk(item) for item in node]}
+        if kind is dict:
+            return {"d": [[repr(key)[:80], walk(item)] for key, item in node.items()]}
+        if isinstance(node, torch.Tensor):
+            infos.append(_tensor_facts(node, regions, ranges, state))
+            return {"t": len(infos) - 1}
+        if node is None or kind in (bool, int, float, str):
+            return {"v": node if not isinstance(node, str) else node[:200]}
+        return {"other": kind.__name__[:80]}
+
+    tree = walk(output)
+    total = sum((slot["span"] + 63) // 64 * 64 for _, slot in regions)
+    fd = channel.memory_file(max(1, total), sealed=False)
+    for start, slot in regions:
+        if slot["span"]:
+            done = 0
+            while done < slot["span"]:
+                length = min(slot["span"] - done, 1 << 30)
+                done += _pwrite(fd, (ctypes.c_char * length).from_address(start + done), slot["offset"] + done)
+    return {"tree": tree, "infos": infos}, (fd, [slot for _, slot in regions])
+
+
+def _tensor_facts(
+    tensor: torch.Tensor,
+    regions: list[tuple[int, dict[str, Any]]],
+    ranges: list[tuple[str, int, int]],
+    state: State,
+) -> dict[str, Any]:
+    kind = type(tensor)
+    facts: dict[str, Any] = {
+        "type": kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__name__}",
+        "plain": kind in (torch.Tensor, torch.nn.Parameter),
+        "slot": None,
+    }
+    if not facts["plain"]:
+        return facts
+    facts["attributes"] = sorted(str(name) for name in object.__getattribute__(tensor, "__dict__"))[:5]
+    device = _getters.device.__get__(tensor)
+    shape = tuple(int(n) for n in _getters.shape.__get__(tensor))
+    dtype = _getters.dtype.__get__(tensor)
+    facts |= {"device": device.type, "shape": shape, "dtype": channel.dtype_name(dtype)}
+    facts |= {"requires_grad": bool(_getters.requires_grad.__get__(tensor))}
+    if device.type != state.device.type or facts["dtype"] not in channel.DTYPES or tensor.layout != torch.strided:
+        return facts
+    strides = tuple(int(n) for n in _stride(tensor))
+    itemsize = torch.empty((), dtype=dtype).element_size()
+    numel = 1
+    for n in shape:
+        numel *= n
+    span = (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1) * itemsize if numel else 0
+    start = _pointer(tensor)
+    storage = _storage(tensor)
+    facts |= {
+        "strides": strides,
+        "storage_offset": int(_offset(tensor)),
+        "storage_bytes": int(storage.nbytes()),
+        "overlaps": [name for name, low, high in ranges if span and start < high and low < start + span],
+        "conj": bool(torch.is_conj(tensor) or torch.is_neg(tensor)),
+    }
+    if facts["storage_bytes"] < span:
+        return facts
+    host = start if device.type == "cpu" else gpu.to_host(tensor, span)
+    offset = sum((slot["span"] + 63) // 64 * 64 for _, slot in regions)
+    slot = {"shape": shape, "strides": strides, "dtype": facts["dtype"], "offset": offset, "span": span}
+    facts["slot"] = len(regions)
+    regions.append((host, slot))
+    return facts
+
+
+def known_ranges(inputs: gpu.Inputs, state: State) -> list[tuple[str, int, int]]:
+    """Address ranges that an output must not lie in."""
+    ranges = []
+    for index, tensor in enumerate(inputs.tensors):
+        ranges.append((f"input {index}", _pointer(tensor), _pointer(tensor) + channel.span_of(tensor)))
+    for name, kind, tensor in named_state(state.model):
+        ranges.append((f"{kind} {name}", _pointer(tensor), _pointer(tensor) + channel.span_of(tensor)))
+    for index, tensor in enumerate(state.held):
+        ranges.append((f"earlier output {index}", _pointer(tensor), _pointer(tensor) + channel.span_of(tensor)))
+    return [entry for entry in ranges if entry[2] > entry[1]]
+
+
+def named_state(model: Any) -> list[tuple[str, str, torch.Tensor]]:
+    """(name, 'parameter' or 'buffer', tensor) in order of registration."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    entries: list[tuple[str, str, torch.Tensor]] = [(n, "parameter", tensor) for n, tensor in model.named_parameters()]
+    entries += [(name, "buffer", tensor) for name, tensor in model.named_buffers()]
+    return [(name, kind, tensor) for name, kind, tensor in entries if not tensor.is_meta]
+
+
+def rng_digest(device: torch.device) -> str:
+    """Digest of the random state after a call."""
+    digest = hashlib.blake2b(torch.get_rng_state().numpy().tobytes(), digest_size=8)
+    if device.type == "cuda":
+        digest.update(torch.cuda.get_rng_state().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def seed_everything(seed: int, *, fast: bool = False) -> None:
+    """The same random state for whoever draws next."""
+    torch.manual_seed(seed)
+    if not fast:
+        random.seed(seed)
+        numpy.random.seed(seed % (1 << 32))
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
