@@ -15,7 +15,6 @@ def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> 
     """The page of several runs; `shared_plotly` as for one."""
     sweep = facts.sweep(runs)
     common = facts.common_title(runs)
-    what = f"Sweep over {facts.FIELD_WORDS[sweep.field]}" if sweep else f"{len(runs)} runs side by side"
     placed = Figures(common)
     sections = [
         ("answer", "Answer", section("answer", "Side by side", _headline_table(runs), _share_table(runs))),
@@ -25,9 +24,9 @@ def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> 
         ("kernels", facts.kernel_noun(runs[0]).capitalize() + "s", kernel_table.kernels_section(runs)),
         ("trace", "Commands and notes", _commands(runs)),
     ]
-    header = f'<h1>{escape(what)}</h1><p class="device">{escape(common)}</p>{banners(runs)}'
+    header = f'<h1>{escape(facts.comparison_kind(runs))}</h1><p class="device">{escape(common)}</p>{banners(runs)}'
     return document(
-        f"{what} · {common} · addrfrac",
+        f"{facts.comparison_title(runs)} · addrfrac",
         header,
         sections,
         [*placed.scripts, *kernel_table.kernels_data(runs)],
@@ -115,7 +114,7 @@ def _steps_of_all(runs: Sequence[Run], placed: Figures) -> str:
 
 def _policies_in_force(runs: Sequence[Run]) -> str:
     policies = dict.fromkeys(run.addressable.policy for run in runs)
-    return f"{facts.common_title(runs)} · policy {', '.join(policies)}"
+    return " · ".join(text for text in (facts.common_title(runs), f"policy {', '.join(policies)}") if text)
 
 
 def _gain_of_all(runs: Sequence[Run], placed: Figures) -> str:

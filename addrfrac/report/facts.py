@@ -333,7 +333,18 @@ def common_title(runs: Sequence[Run]) -> str:
     """What all of several runs share."""
     parts = [_distinguishing(run) for run in runs]
     shared = [text for key, text in parts[0].items() if all(part.get(key) == text for part in parts)]
-    return " · ".join(shared) or f"{len(runs)} runs"
+    return " · ".join(shared)
+
+
+def comparison_kind(runs: Sequence[Run]) -> str:
+    """'Sweep over batch size', or '3 runs side by side'."""
+    curve = sweep(runs)
+    return f"Sweep over {FIELD_WORDS[curve.field]}" if curve else f"{len(runs)} runs side by side"
+
+
+def comparison_title(runs: Sequence[Run]) -> str:
+    """What several runs are, and what they share."""
+    return ": ".join(text for text in (comparison_kind(runs), common_title(runs)) if text)
 
 
 def _distinguishing(run: Run) -> dict[str, str]:

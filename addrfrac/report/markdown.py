@@ -145,12 +145,10 @@ def _notes(run: Run) -> str:
 
 
 def _comparison(runs: Sequence[Run]) -> list[str]:
-    sweep = facts.sweep(runs)
-    what = f"Sweep over {facts.FIELD_WORDS[sweep.field]}" if sweep else f"{len(runs)} runs side by side"
     labels = facts.labels(runs)
     commands = "\n".join(f"- {plain(label)}: {code(run.command)}" for run, label in zip(runs, labels, strict=True))
     return [
-        f"### {what}: {plain(facts.common_title(runs))}",
+        f"### {plain(facts.comparison_title(runs))}",
         *_banners(runs),
         headline_table(runs, [plain(label) for label in labels]),
         _class_columns(runs, labels),

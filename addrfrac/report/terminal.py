@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from addrfrac import units
 from addrfrac.records import Bound, Diff, DiffRow, KernelRow, Run, Verdict, WhatIf
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 TOP_KERNELS = 8
 TOP_CLASSES = 12
+COMPARED_RUNS = 4
 BAR_WIDTH = 12
 STYLES = {
     Bound.LIBRARY: "blue",
@@ -107,11 +108,11 @@ def _answer_lines(run: Run) -> list[tuple[str, str]]:
 
 
 def _policies(run: Run) -> RenderableType:
-    table = _table("policy", ">of busy", ">of wall", ">ceiling of busy", ">of wall", ">replaceable")
+    table = _table("policy", ">of busy", ">of wall", ">ceiling: busy", ">wall", ">replaceable", gap=1)
     for policy, share in facts.policies(run):
         own = policy == run.addressable.policy
         table.add_row(
-            clipped(one_line(policy), 15) + (" ◂" if own else ""),
+            clipped(one_line(policy), 13) + (" ◂" if own else ""),
             facts.range_percent(share.share_of_busy, units.DASH),
             facts.range_percent(share.share_of_wall, units.DASH),
             facts.ceiling(share.speedup_of_busy, share.share_of_busy, units.DASH),
@@ -216,14 +217,24 @@ def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
     from rich.text import Text
 
     sweep = facts.sweep(runs)
-    what = f"Sweep over {facts.FIELD_WORDS[sweep.field]}" if sweep else f"{len(runs)} runs side by side"
-    parts: list[RenderableType] = [Text(f"{what}: {facts.common_title(runs)}", style="bold")]
+    labels = facts.labels(runs)
+    short = _short_labels(labels)
+    parts: list[RenderableType] = [Text(facts.comparison_title(runs), style="bold")]
     parts += [Text(line, style="yellow") for line in _warnings(runs)]
-    parts += [_heading("Addressable share of busy time, ceiling, step time"), _headlines(runs)]
+    if short != labels:
+        parts.append(_lines(list(zip(short, labels, strict=True))))
+    parts += [_heading("Addressable share of busy time, ceiling of busy, step time"), _headlines(runs, short)]
     if sweep:
-        parts += [_heading(f"Over {facts.FIELD_WORDS[sweep.field]}"), _curve(runs)]
-    parts += [_heading("Device time a step by class"), *_class_columns(runs)]
+        parts += [_heading(f"Over {facts.FIELD_WORDS[sweep.field]}"), _curve(runs, short)]
+    parts += [_heading("Device time a step by class"), *_class_columns(runs, short)]
     return parts
+
+
+def _short_labels(labels: Sequence[str]) -> list[str]:
+    """The labels where they fit beside six columns of figures, else a number for each."""
+    if all(len(label) <= 12 for label in labels):
+        return list(labels)
+    return [f"#{number}" for number in range(1, len(labels) + 1)]
 
 
 def _warnings(runs: Sequence[Run]) -> list[str]:
@@ -231,13 +242,13 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
     return lines + [text for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
 
 
-def _headlines(runs: Sequence[Run]) -> RenderableType:
+def _headlines(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:
     names = facts.policy_names(runs)[:3]
-    table = _table("run", ">step", ">busy", *(f">{clipped(one_line(name), 13)}" for name in names), ">ceiling")
-    for run, label in zip(runs, facts.labels(runs), strict=True):
+    table = _table("run", ">step", ">busy", *(f">{clipped(one_line(name), 11)}" for name in names), ">ceiling")
+    for run, label in zip(runs, labels, strict=True):
         own = run.addressable.by_policy.get(run.addressable.policy)
         table.add_row(
-            clipped(label, 40),
+            label,
             units.microseconds(facts.wall_us(run), units.DASH),
             units.percent(facts.busy_of_span(run), units.DASH),
             *(_share_of_busy(run, name) for name in names),
@@ -251,11 +262,11 @@ def _share_of_busy(run: Run, policy: str) -> str:
     return units.DASH if share is None else facts.range_percent(share.share_of_busy, units.DASH)
 
 
-def _curve(runs: Sequence[Run]) -> RenderableType:
+def _curve(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:
     """Fraction and step time as bars over the swept number."""
     table = _table("", ">addressable", "0–100 % of busy", ">step", "", ">rate")
     slowest = max((facts.wall_us(run) or run.accounts.span_us for run in runs), default=0.0) or 1.0
-    for run, label in zip(runs, facts.labels(runs), strict=True):
+    for run, label in zip(runs, labels, strict=True):
         share = run.addressable.share_of_busy
         step_us = facts.wall_us(run) or run.accounts.span_us
         table.add_row(
@@ -263,28 +274,28 @@ def _curve(runs: Sequence[Run]) -> RenderableType:
             facts.range_percent(share, units.DASH),
             _bar(share.low or 0.0, 15),
             units.microseconds(step_us),
-            _bar(step_us / slowest, 10),
+            _bar(step_us / slowest, 8),
             facts.throughput_text(run, units.DASH),
         )
     return table
 
 
-def _class_columns(runs: Sequence[Run]) -> list[RenderableType]:
+def _class_columns(runs: Sequence[Run], labels: Sequence[str]) -> list[RenderableType]:
     from rich.text import Text
 
     frame = tables.classes_of_all(runs)
     if frame.empty:
         return [Text("Nothing ran on the device.")]
-    shown = list(frame.columns)[:5]
-    table = _table("class", *(f">{clipped(label, 22)}" for label in shown))
+    shown = labels[:COMPARED_RUNS]
+    table = _table("class", *(f">{label}" for label in shown))
     for (op, bound), times in tables.class_rows(frame)[:TOP_CLASSES]:
         cells = (units.microseconds(us, units.DASH) for us in times[: len(shown)])
         table.add_row(Text(op, style=STYLES[bound]), *cells)
     parts: list[RenderableType] = [table]
     left_out = [f"{len(frame) - TOP_CLASSES} more classes"] if len(frame) > TOP_CLASSES else []
-    left_out += [f"{len(runs) - len(shown)} more runs"] if len(runs) > len(shown) else []
+    left_out += [f"runs from {labels[COMPARED_RUNS]} on"] if len(runs) > len(shown) else []
     if left_out:
-        parts.append(Text(f"{' and '.join(left_out)}: --format html or csv lists all", style="bright_black"))
+        parts.append(Text(f"Left out: {' and '.join(left_out)}; --format html lists all", style="bright_black"))
     return parts
 
 
@@ -370,14 +381,14 @@ def _heading(text: str) -> RenderableType:
     return Text(f"\n{text}", style="bold cyan")
 
 
-def _table(*columns: str) -> Table:
-    """A table without lines; a column that starts with '>' is aligned right."""
+def _table(*columns: str, gap: int = 2) -> Table:
+    """A table without lines; a column that starts with '>' is aligned right, and only the first ever wraps."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bright_black", width=None)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bright_black")
+    for number, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), justify=justify, no_wrap=number > 0, overflow="fold")
     return table
 
 

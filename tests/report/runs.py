@@ -307,7 +307,11 @@ def mixed() -> tuple[Run, ...]:
 def multi_policy() -> Run:
     """A fourth policy, read from a user's file, is the one that the run names."""
     run = full()
-    own = replace(run.addressable.by_policy["vendor"], share_of_busy=Range(low=0.5, high=1.0), speedup_of_busy=NOTHING)
+    own = replace(
+        run.addressable.by_policy["vendor"],
+        share_of_busy=Range(low=0.5, high=1.0),
+        speedup_of_busy=Range(low=2.0, high=None),
+    )
     return replace(
         run,
         addressable=replace(

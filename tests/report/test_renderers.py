@@ -18,7 +18,7 @@ import pytest
 
 from addrfrac import report
 from addrfrac.errors import AddrfracError
-from addrfrac.records import Run
+from addrfrac.records import Range, Run
 from addrfrac.report import facts, tables
 
 CASES = (
@@ -107,14 +107,12 @@ def test_losses_name_the_setting_that_mends_them(make: Make, format: str) -> Non
     assert "record_shapes=True" in text
 
 
-def test_an_open_ceiling_is_not_called_unmeasured(make: Make) -> None:
-    run = make("multi_policy")[0]
-    share = run.addressable.by_policy["my-policy.toml"]
-    assert facts.ceiling(share.speedup_of_busy, share.share_of_busy) == "not measured"
-    from addrfrac.records import Range
-
-    assert facts.ceiling(Range(low=2.0, high=None), Range(low=0.5, high=1.0)) == "over 2.00x"
-    assert facts.ceiling(Range(low=None, high=None), Range(low=1.0, high=1.0)) == "unbounded"
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_ceiling_that_nothing_bounds_is_called_open(make: Make, format: str) -> None:
+    assert "over 2.00x" in report.render(make("multi_policy"), format)
+    nothing, everything = Range(low=None, high=None), Range(low=1.0, high=1.0)
+    assert facts.ceiling(nothing, everything) == "unbounded"
+    assert facts.ceiling(nothing, nothing) == "not measured"
 
 
 def test_the_parts_shown_sum_to_the_span(case: tuple[Run, ...]) -> None:
@@ -138,6 +136,11 @@ def test_the_terminal_fits_80_columns_and_holds_no_control_characters(case: tupl
     text = report.render(case, "terminal")
     assert max(len(line) for line in text.split("\n")) <= 80
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]", text)
+
+
+def test_the_terminal_cuts_no_figure_short(case: tuple[Run, ...]) -> None:
+    text = report.render(case, "terminal")
+    assert not re.search(r"[\d–.]…", text.split("Top ")[0])
 
 
 def test_the_terminal_answers_before_it_explains(make: Make) -> None:
