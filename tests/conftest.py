@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from addrfrac.attribute import attribute
+from addrfrac.classify import POLICIES
+from addrfrac.project import project
 from addrfrac.records import (
     KIND_KERNEL,
     RANGE_STEP,
     RANGE_USER,
     Certainty,
     Collective,
+    Grade,
     Incumbent,
     Kernels,
     Label,
@@ -24,9 +28,14 @@ from addrfrac.records import (
     Phase,
     Ranges,
     Role,
+    Run,
+    Times,
     Trace,
     TraceSource,
+    Wall,
 )
+from addrfrac.store import SCHEMA
+from addrfrac.window import find_window
 
 INCUMBENTS = {
     "cublas": Incumbent.CLOSED,
@@ -231,6 +240,58 @@ class TraceBuilder:
         table: dict[Label, int] = {}
         of_kernel = [table.setdefault(self._kernels[i]["label"], len(table)) for i in self._order()]
         return Labels(table=tuple(table), of_kernel=np.array(of_kernel, dtype=np.int32))
+
+
+def make_wall(*samples_us: float, device: bool = False, graph_us: float | None = None) -> Wall:
+    """A wall of these step times, by the host's clock or by device events."""
+    times = Times(
+        samples_us=samples_us,
+        median_us=float(np.median(samples_us)),
+        low_us=min(samples_us),
+        high_us=max(samples_us),
+        method="made up",
+    )
+    graph = None if graph_us is None else make_wall(graph_us).host
+    return Wall(device=times if device else None, host=times, graph=graph, graph_note="" if graph else "not tried")
+
+
+def make_run(built: TraceBuilder, *, wall: Wall | None = None, policy: str = "paper", title: str = "built") -> Run:
+    """The run that the builder's trace and labels make."""
+    trace = built.build()
+    found = attribute(trace, built.labels(), find_window(trace), POLICIES, policy, wall)
+    return Run(
+        schema=SCHEMA,
+        kind="analyze",
+        created="2026-01-01T00:00:00+00:00",
+        version="0",
+        command="",
+        title=title,
+        configuration=None,
+        environment=None,
+        source=trace.source,
+        grade=Grade(letter="A", losses=()),
+        window="",
+        wall=wall,
+        samples_per_step=None,
+        sample_unit="",
+        accounts=found.accounts,
+        addressable=found.addressable,
+        kernels=found.kernels,
+        projection=project(found.accounts, found.kernels),
+        notes=found.notes,
+    )
+
+
+@pytest.fixture(scope="session")
+def run_of() -> Callable[..., Run]:
+    """`run_of(built, wall=wall(10.0))`."""
+    return make_run
+
+
+@pytest.fixture(scope="session")
+def wall() -> Callable[..., Wall]:
+    """`wall(10.0, 10.1, device=True)`."""
+    return make_wall
 
 
 @pytest.fixture(scope="session")
