@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from addrfrac.parse import match, nesting, stacks
 from addrfrac.parse.columns import FRAME_ANNOTATION, Columns, RawTables
-from addrfrac.parse.kineto import MODULE_PREFIX
+from addrfrac.parse.events import MODULE_PREFIX
 from addrfrac.records import (
     KIND_KERNEL,
     RANGE_STEP,

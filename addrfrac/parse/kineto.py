@@ -1,167 +1,144 @@
-"""Pieces of a Kineto trace in, raw columns out; alone knows the format's categories and fields."""
+"""Pieces of a Kineto trace in, raw columns out."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
-from typing import Annotated
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from addrfrac.parse import damage, skim, stamps
 from addrfrac.parse.columns import FRAME_ANNOTATION, FRAME_OP, RawTables
+from addrfrac.parse.events import (
+    ANNOTATION,
+    CALL,
+    CALL_ARGS,
+    CATEGORIES,
+    DEVICE_ARGS,
+    FLOAT_DECODER,
+    FRAME_ARGS,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    MODULE_PREFIX,
+    OP,
+    OTHER_ACCELERATOR,
+    PYTHON,
+    TEXT_DECODER,
+    UNREADABLE,
+    AnyEvent,
+    CollectiveArgs,
+    LongEvent,
+    args_text,
+    decodes,
+)
+from addrfrac.parse.inputs import InputReader
 from addrfrac.records import KIND_KERNEL, KIND_MEMCPY, KIND_MEMSET, Ints
 
-NOTHING = msgspec.Raw()
-Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-MODULE_PREFIX = "nn.Module: "
 PROBE_BYTES = 1 << 14
 LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d')
-
-OP, ANNOTATION, PYTHON, CALL, KERNEL, MEMCPY, MEMSET = (
-    "op",
-    "annotation",
-    "python",
-    "call",
-    "kernel",
-    "memcpy",
-    "memset",
-)
-CATEGORIES: dict[str, str] = {
-    "cpu_op": OP,
-    "operator": OP,  # until 2022
-    "user_annotation": ANNOTATION,
-    "python_function": PYTHON,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "hip_runtime": CALL,
-    "hip_driver": CALL,
-    "runtime": CALL,
-    "kernel": KERNEL,
-    "concurrent_kernel": KERNEL,
-    "gpu_memcpy": MEMCPY,
-    "memcpy": MEMCPY,
-    "gpu_memset": MEMSET,
-    "memset": MEMSET,
-}
 DEVICE_KINDS = {KERNEL: KIND_KERNEL, MEMCPY: KIND_MEMCPY, MEMSET: KIND_MEMSET}
-OTHER_ACCELERATOR = re.compile(r"^(xpu|mtia|hpu|glow|privateuse1)(_|$)")
+FRAME_DETAILS = (b'"Sequence number"', b'"Collective name"')
+TABLES = {
+    OP: "frames",
+    ANNOTATION: "frames",
+    PYTHON: "modules",
+    CALL: "calls",
+    KERNEL: "device",
+    MEMCPY: "device",
+    MEMSET: "device",
+}
+Piece = bytes | bytearray
+Rows = dict[str, Sequence[int] | Ints]
 
 
-class Args(msgspec.Struct, gc=False, frozen=True):
-    """The arguments of an event that any stage uses; all others are skipped undecoded."""
+class Reader:
+    """Adds piece after piece to one set of tables."""
 
-    correlation: Whole = -1
-    device: Whole = -1
-    stream: Whole = -1
-    bytes: Whole = -1
-    sequence: Whole = msgspec.field(default=-1, name="Sequence number")
-    forward: Whole = msgspec.field(default=0, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Dims")
-    types: msgspec.Raw = msgspec.field(default=NOTHING, name="Input type")
-    strides: msgspec.Raw = msgspec.field(default=NOTHING, name="Input Strides")
-    concrete: msgspec.Raw = msgspec.field(default=NOTHING, name="Concrete Inputs")
-    node: Whole = msgspec.field(default=-1, name="graph node id")
-    collective: str = msgspec.field(default="", name="Collective name")
-    group: str = msgspec.field(default="", name="Process Group Name")
-    group_size: Whole = msgspec.field(default=-1, name="Group size")
-    dtype: str = ""
-    elements: Whole = msgspec.field(default=-1, name="In msg nelems")
-    order: Whole = msgspec.field(default=-1, name="Seq")
+    def __init__(self) -> None:
+        self.tables = RawTables()
+        self.inputs = InputReader(self.tables.inputs)
 
-
-NO_ARGS = Args()
-
-
-class Event(msgspec.Struct, gc=False):
-    """An event whose stamps fit a float64."""
-
-    cat: str = ""
-    name: str = ""
-    pid: Whole | str = 0
-    tid: Whole | str = 0
-    ts: float = float("nan")
-    dur: float = float("nan")
-    args: Args = NO_ARGS
-
-
-class LongEvent(msgspec.Struct, gc=False):
-    """An event whose stamps must be read digit by digit."""
-
-    cat: str = ""
-    name: str = ""
-    pid: Whole | str = 0
-    tid: Whole | str = 0
-    ts: msgspec.Raw = NOTHING
-    dur: msgspec.Raw = NOTHING
-    args: Args = NO_ARGS
-
-
-AnyEvent = Event | LongEvent
-FLOAT_DECODER = msgspec.json.Decoder(list[Event], strict=False)
-TEXT_DECODER = msgspec.json.Decoder(list[LongEvent], strict=False)
-ONE_DECODER = msgspec.json.Decoder(LongEvent, strict=False)
-
-
-def add_piece(tables: RawTables, piece: bytes, index: int) -> None:
-    """Decode a piece (events with commas between them, no brackets) and add what is wanted to the tables."""
-    skipped = skim.skim(piece)
-    if skipped is not None:
-        tables.events += skipped.events
-        piece = skipped.kept
-        if not piece:
-            return
-    if not LONG_FRACTION.search(piece, 0, PROBE_BYTES):
-        try:
-            events = FLOAT_DECODER.decode(b"[" + piece + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass  # the exact reader below mends what is bad
-        else:
-            if _add_events(tables, events, index):
+    def add(self, piece: Piece, index: int) -> None:
+        """Decode a piece (a JSON list of events) and add what is wanted."""
+        tables = self.tables
+        skimmed = skim.skim(piece)
+        if skimmed is not None:
+            tables.events += skimmed.events
+            piece = skimmed.kept
+            if not piece:
                 return
-    text = b"[" + piece + b"]"
-    try:
-        long_events = TEXT_DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        repaired = damage.repair(piece, _decodes)
+        if not LONG_FRACTION.search(piece, 0, PROBE_BYTES) and self._added(piece, index, FLOAT_DECODER.decode):
+            return
+        if self._added(piece, index, TEXT_DECODER.decode):
+            return
+        repaired = damage.repair(bytes(piece[1:-1]), decodes)
         tables.unreadable += repaired.unreadable
-        long_events = TEXT_DECODER.decode(repaired.text)
-    _add_events(tables, long_events, index)
+        added = self._added(repaired.text, index, TEXT_DECODER.decode)
+        assert added, "repaired events decode"
 
-
-def _decodes(fragment: bytes) -> bool:
-    """Whether a single event decodes as it stands."""
-    try:
-        ONE_DECODER.decode(fragment)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
-
-
-def _add_events(tables: RawTables, events: Sequence[AnyEvent], index: int) -> bool:
-    """Add the wanted events; False, and nothing added, where floats cannot hold their stamps."""
-    groups = _grouped(events)
-    dated: dict[str, tuple[Ints, Ints]] = {}
-    for category, members in groups.items():
-        stamps_of = _dated(members)
-        if stamps_of is None:
+    def _added(self, piece: Piece, index: int, decode: Callable[[Piece], Sequence[AnyEvent]]) -> bool:
+        """Add the wanted events; False, and nothing added, where they cannot be decoded exactly this way."""
+        groups: list[tuple[str, Rows]] = []
+        undated = 0
+        try:
+            events = decode(piece)
+            by_kind = grouped(events)
+            for kind, members in by_kind.items():
+                if kind not in TABLES:
+                    continue
+                stamped = _stamped(members)
+                if stamped is None:
+                    return False
+                usable, rows = stamped
+                undated += len(members) - len(usable)
+                groups.append((TABLES[kind], self._columns(kind, usable, rows)))
+        except UNREADABLE:
             return False
-        dated[category] = stamps_of
-    tables.events += len(events)
-    for category, members in groups.items():
-        start, duration = dated[category]
-        usable = (start != stamps.MISSING_NS) & (duration != stamps.MISSING_NS)
-        if not usable.all():
-            tables.undated += len(members) - int(usable.sum())
-            members = [member for member, keep in zip(members, usable.tolist(), strict=True) if keep]
-            start, duration = start[usable], duration[usable]
-        _add_group(tables, category, members, {"start": start, "duration": duration}, index)
-    return True
+        tables = self.tables
+        tables.events += len(events)
+        tables.undated += undated
+        for table, rows in groups:
+            tables.add(table, index, rows)
+        for kind in by_kind.keys() - TABLES.keys():
+            tables.left_out[kind] = tables.left_out.get(kind, 0) + len(by_kind[kind])
+        return True
+
+    def _columns(self, kind: str, events: Sequence[AnyEvent], rows: Rows) -> Rows:
+        """The columns of the events of one kind."""
+        tables = self.tables
+        rows["name"] = tables.names.ids_of([event.name for event in events])
+        if kind in DEVICE_KINDS:
+            args = DEVICE_ARGS.decode(args_text(events))
+            rows["kind"] = [DEVICE_KINDS[kind]] * len(events)
+            rows["device"] = [
+                arg.device if arg.device >= 0 else number_of(event.pid) for arg, event in zip(args, events, strict=True)
+            ]
+            rows["stream"] = [
+                arg.stream if arg.stream >= 0 else number_of(event.tid) for arg, event in zip(args, events, strict=True)
+            ]
+            rows["correlation"] = [arg.correlation for arg in args]
+            rows["bytes"] = [arg.bytes for arg in args]
+            rows["node"] = [arg.node for arg in args]
+            rows["collective"] = _collectives(tables, args)
+            return rows
+        rows["process"] = _numbers([event.pid for event in events])
+        rows["thread"] = _numbers([event.tid for event in events])
+        if kind == CALL:
+            rows["correlation"] = [arg.correlation for arg in CALL_ARGS.decode(args_text(events))]
+        elif kind in (OP, ANNOTATION):
+            rows["kind"] = [FRAME_ANNOTATION if kind == ANNOTATION else FRAME_OP] * len(events)
+            rows["inputs"] = self.inputs.numbers([event.args for event in events])
+            text = args_text(events)
+            frame_args = FRAME_ARGS.decode(text) if any(detail in text for detail in FRAME_DETAILS) else []
+            none = [-1] * len(events)
+            rows["sequence"] = [arg.sequence for arg in frame_args] or none
+            rows["forward"] = [arg.forward for arg in frame_args] or [0] * len(events)
+            rows["collective"] = _collectives(tables, frame_args) or none
+        return rows
 
 
-def _grouped(events: Sequence[AnyEvent]) -> dict[str, list[AnyEvent]]:
-    """Events that are wanted, by kind; other accelerators' under their own category."""
+def grouped(events: Sequence[AnyEvent]) -> dict[str, list[AnyEvent]]:
+    """The wanted events by kind; those of accelerators that are not read under their own category."""
     by_category: dict[str, list[AnyEvent]] = {}
     for event in events:
         group = by_category.get(event.cat)
@@ -180,71 +157,24 @@ def _grouped(events: Sequence[AnyEvent]) -> dict[str, list[AnyEvent]]:
     return wanted
 
 
-def _dated(events: Sequence[AnyEvent]) -> tuple[Ints, Ints] | None:
-    """Start and duration in nanoseconds; None where floats cannot hold them."""
+def _stamped(events: Sequence[AnyEvent]) -> tuple[Sequence[AnyEvent], Rows] | None:
+    """The events that say when they ran, and when; None where floats cannot hold that."""
     if isinstance(events[0], LongEvent):
-        return (
-            stamps.from_texts([bytes(event.ts) for event in events]),  # type: ignore[arg-type]
-            stamps.from_texts([bytes(event.dur) for event in events]),  # type: ignore[arg-type]
-        )
-    start, exact = stamps.from_floats([event.ts for event in events])  # type: ignore[misc]
-    duration, _ = stamps.from_floats([event.dur for event in events])  # type: ignore[misc]
-    return (start, duration) if exact else None
-
-
-def _add_group(
-    tables: RawTables, kind: str, events: Sequence[AnyEvent], columns: dict[str, Sequence[int] | Ints], index: int
-) -> None:
-    """Add the events of one kind to their table."""
-    if kind in DEVICE_KINDS:
-        args = [event.args for event in events]
-        columns["kind"] = [DEVICE_KINDS[kind]] * len(events)
-        columns["device"] = [
-            arg.device if arg.device >= 0 else number_of(event.pid) for arg, event in zip(args, events, strict=True)
-        ]
-        columns["stream"] = [
-            arg.stream if arg.stream >= 0 else number_of(event.tid) for arg, event in zip(args, events, strict=True)
-        ]
-        columns["correlation"] = [arg.correlation for arg in args]
-        columns["bytes"] = [arg.bytes for arg in args]
-        columns["node"] = [arg.node for arg in args]
-        columns["collective"] = _collectives(tables, args)
-        table = "device"
-    elif kind == PYTHON:
-        table = "modules"
-    elif kind == CALL:
-        columns["correlation"] = [event.args.correlation for event in events]
-        table = "calls"
-    elif kind in (OP, ANNOTATION):
-        args = [event.args for event in events]
-        columns["kind"] = [FRAME_ANNOTATION if kind == ANNOTATION else FRAME_OP] * len(events)
-        columns["sequence"] = [arg.sequence for arg in args]
-        columns["forward"] = [arg.forward for arg in args]
-        columns["collective"] = _collectives(tables, args)
-        columns["inputs"] = _inputs(tables, args)
-        table = "frames"
+        start = stamps.from_texts([bytes(event.ts) for event in events])  # type: ignore[arg-type]
+        duration = stamps.from_texts([bytes(event.dur) for event in events])  # type: ignore[arg-type]
     else:
-        tables.left_out[kind] = tables.left_out.get(kind, 0) + len(events)
-        return
-    columns["name"] = tables.names.ids_of([event.name for event in events])
-    if table != "device":
-        columns["process"] = _numbers([event.pid for event in events])
-        columns["thread"] = _numbers([event.tid for event in events])
-    tables.add(table, index, columns)
+        start, exact = stamps.from_floats([event.ts for event in events])  # type: ignore[misc]
+        duration, exact_too = stamps.from_floats([event.dur for event in events])  # type: ignore[misc]
+        if not (exact and exact_too):
+            return None
+    usable = (start != stamps.MISSING_NS) & (duration != stamps.MISSING_NS)
+    if not usable.all():
+        events = [event for event, keep in zip(events, usable.tolist(), strict=True) if keep]
+        start, duration = start[usable], duration[usable]
+    return events, {"start": start, "duration": duration}
 
 
-def _inputs(tables: RawTables, args: Sequence[Args]) -> list[int]:
-    """For each op the number of its recorded inputs; -1 where none were recorded."""
-    ids = tables.inputs.ids
-    return [
-        ids.setdefault((bytes(arg.dims), bytes(arg.types), bytes(arg.strides), bytes(arg.concrete)), len(ids))
-        if arg.dims is not NOTHING
-        else -1
-        for arg in args
-    ]
-
-
-def _collectives(tables: RawTables, args: Sequence[Args]) -> list[int]:
+def _collectives(tables: RawTables, args: Sequence[CollectiveArgs]) -> list[int]:
     """For each event the number of the collective it describes; -1 for all others."""
     id_of = tables.collectives.id_of
     return [
@@ -255,9 +185,7 @@ def _collectives(tables: RawTables, args: Sequence[Args]) -> list[int]:
 
 def _numbers(identities: Sequence[int | str]) -> Sequence[int]:
     """Processes or threads as numbers."""
-    if all(type(identity) is int for identity in set(identities)):
-        return identities  # type: ignore[return-value]
-    return [number_of(identity) for identity in identities]
+    return [identity if type(identity) is int else number_of(identity) for identity in identities]
 
 
 def number_of(identity: int | str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from addrfrac.errors import UnreadableTrace
 from addrfrac.parse import cpu, join, kineto, scan, workers
-from addrfrac.parse.columns import RawTables
+from addrfrac.parse.columns import RawTables, merged
 from addrfrac.records import Loss, Trace, TraceSource
 
 Timings = dict[str, float]
@@ -89,22 +89,23 @@ def _content(path: Path) -> Content:
         cuts = scan.cut_offsets(file, events, size)
         tables = workers.read_pieces(path, cuts)
         ending = scan.split_ending(scan.read_between(file, cuts[-2], cuts[-1]), events.bare)
-    kineto.add_piece(tables, ending.events, len(cuts))
-    return Content(tables=tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
+    last = kineto.Reader()
+    last.add(b"[" + ending.events + b"]", len(cuts))
+    return Content(tables=merged([tables, last.tables]), metadata={**events.head, **ending.fields}, whole=ending.closed)
 
 
 def _streamed(name: str, blocks: Iterator[bytes]) -> Content:
     """The same from a stream."""
-    tables = RawTables()
+    reader = kineto.Reader()
     events, rest = scan.located(name, blocks)
     ending = None
     for index, (piece, is_last) in enumerate(scan.streamed_pieces(blocks, rest, events)):
         if is_last:
             ending = scan.split_ending(piece, events.bare)
             piece = ending.events
-        kineto.add_piece(tables, piece, index)
+        reader.add(b"[" + piece + b"]", index)
     assert ending is not None
-    return Content(tables=tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
+    return Content(tables=reader.tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
 
 
 def _losses(content: Content, path: Path) -> list[Loss]:

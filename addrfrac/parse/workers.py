@@ -1,4 +1,4 @@
-"""A plain trace file in, its raw tables out; a second process decodes every other piece where that pays."""
+"""A plain trace file in, its raw tables out; further processes take pieces too where that pays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,38 +15,62 @@ from addrfrac.parse.columns import RawTables, merged
 
 FORK_BYTES = 24 << 20
 """Smaller files are decoded before a second process would have started."""
-MOST_WORKERS = 4
+MOST_PROCESSES = 4
+NUMBER_BYTES = 4
 
 
 def read_pieces(path: Path, cuts: list[int]) -> RawTables:
     """All pieces but the last (whose ending the caller takes apart) as one set of tables."""
     pieces = range(len(cuts) - 2)
-    workers = worker_count(cuts[-1] - cuts[0])
-    shares = [pieces[first::workers] for first in range(workers)]
-    children = [_Child(partial(_decode, path, cuts, share)) for share in shares[1:]]
-    parts = [_decode(path, cuts, shares[0])]
-    for share, child in zip(shares[1:], children, strict=True):
-        part = child.result()
-        parts.append(_decode(path, cuts, share) if part is None else part)
-    return merged(parts)
+    processes = process_count(cuts[-1] - cuts[0])
+    if processes == 1:
+        return _decode(path, cuts, pieces)
+    queue = PieceQueue(len(pieces))
+    children = [Child(partial(_decode, path, cuts, queue)) for _ in range(processes - 1)]
+    own = _decode(path, cuts, queue)
+    results = [child.result() for child in children]
+    queue.close()
+    others = [result for result in results if result is not None]
+    # A child that was killed took pieces with it that nobody else has.
+    return merged([own, *others]) if len(others) == len(results) else _decode(path, cuts, pieces)
 
 
-def worker_count(size_bytes: int) -> int:
+def process_count(size_bytes: int) -> int:
     """How many processes decode: one for small files and where processes cannot be forked."""
     if size_bytes < FORK_BYTES or not sys.platform.startswith("linux"):
         return 1
-    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
-def _decode(path: Path, cuts: list[int], share: range) -> RawTables:
-    tables = RawTables()
+def _decode(path: Path, cuts: list[int], pieces: Iterable[int]) -> RawTables:
+    reader = kineto.Reader()
+    piece = bytearray()
     with path.open("rb", buffering=0) as file:
-        for index in share:
-            kineto.add_piece(tables, scan.read_between(file, cuts[index], cuts[index + 1]), index)
-    return tables
+        for index in pieces:
+            scan.read_list(file, cuts[index], cuts[index + 1], piece)
+            reader.add(piece, index)
+    return reader.tables
 
 
-class _Child:
+class PieceQueue:
+    """Numbers that several processes take one by one: whoever is free takes the next."""
+
+    def __init__(self, count: int) -> None:
+        assert count <= scan.MOST_PIECES, "all numbers must fit in the pipe"
+        self.reading, writing = os.pipe()
+        os.write(writing, b"".join(number.to_bytes(NUMBER_BYTES, "little") for number in range(count)))
+        os.close(writing)
+
+    def __iter__(self) -> Iterator[int]:
+        while number := os.read(self.reading, NUMBER_BYTES):
+            yield int.from_bytes(number, "little")
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        os.close(self.reading)
+
+
+class Child:
     """A forked process that computes tables and hands them back through a pipe."""
 
     def __init__(self, work: Callable[[], RawTables]) -> None:
