@@ -17,3 +17,41 @@ How the pieces fit, in the order that one verification goes through them:
 
 A missing message, an exception, a timeout, an exit or a check that did not run is a failure with its reason.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from addrfrac.verification.api import check_kernel as check_kernel
+    from addrfrac.verification.api import verify as verify
+    from addrfrac.verification.page import section as section
+    from addrfrac.verification.page import write_page as write_page
+    from addrfrac.verification.protocols import PROTOCOLS as PROTOCOLS
+    from addrfrac.verification.render import render_terminal as render_terminal
+    from addrfrac.verification.self_test import selftest as selftest
+    from addrfrac.verification.sources import pair as pair
+    from addrfrac.verification.store import load as load
+    from addrfrac.verification.store import save as save
+
+_EXPORTS = {
+    "PROTOCOLS": "protocols",
+    "check_kernel": "api",
+    "verify": "api",
+    "section": "page",
+    "write_page": "page",
+    "render_terminal": "render",
+    "selftest": "self_test",
+    "pair": "sources",
+    "load": "store",
+    "save": "store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Exports are loaded at first use: torch is not imported before something is verified."""
+    if name in _EXPORTS:
+        import importlib
+
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
