@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from addrfrac.parse import join as device_join
 from addrfrac.parse import nesting, stacks
-from addrfrac.parse.columns import FRAME_OP, RawTables
+from addrfrac.parse.columns import FRAME_OP, RawTables, distinct
 from addrfrac.parse.nesting import Forest
 from addrfrac.records import KIND_KERNEL, Ints, Kernels, Launches, Loss
 
@@ -22,10 +22,8 @@ def join(tables: RawTables) -> device_join.Joined:
     frames = {name: column[forest.order] for name, column in frames.items()}
     owner, start, end = self_times(forest, frames["kind"] == FRAME_OP)
 
-    hidden = np.array([number for number, name in enumerate(names) if device_join.STEP.match(name)], np.int64)
-    inherited = stacks.inherit(forest, frames, owner, names, hidden)
-    ops, launch = np.unique(owner, return_inverse=True)
-    launch = launch.reshape(-1)
+    inherited = stacks.inherit(forest, frames, owner, names, device_join.name_flags(names, device_join.STEP))
+    ops, launch = distinct(owner)
     by_start = np.argsort(forest.start[ops], kind="stable")
     rank = np.empty(len(ops), np.int64)
     rank[by_start] = np.arange(len(ops))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from addrfrac.parse import match, nesting, stacks
-from addrfrac.parse.columns import FRAME_ANNOTATION, Columns, RawTables
+from addrfrac.parse.columns import FRAME_ANNOTATION, Columns, RawTables, distinct
 from addrfrac.parse.events import MODULE_PREFIX
 from addrfrac.records import (
     KIND_KERNEL,
@@ -69,8 +69,7 @@ def join(tables: RawTables) -> Joined:
     forest = nesting.nest(frame_thread, frames["start"], frames["end"])
     frames = {name: column[forest.order] for name, column in frames.items()}
     frame = nesting.innermost(forest, call_thread, calls["start"])
-    hidden = np.array([number for number, name in enumerate(names) if STEP.match(name)], np.int64)
-    inherited = stacks.inherit(forest, frames, frame, names, hidden)
+    inherited = stacks.inherit(forest, frames, frame, names, name_flags(names, STEP))
     frame_of_kernel = of_launch(frame, launch)
     collective = np.where(device["collective"] >= 0, device["collective"], inherited.collective[frame_of_kernel])
 
@@ -116,9 +115,8 @@ class Used:
 
     def compact(self, column: Ints) -> NDArray[np.int32]:
         """The column, renumbered."""
-        distinct, inverse = np.unique(column, return_inverse=True)
-        numbers = [self.ids.setdefault(name, len(self.ids)) for name in distinct.tolist()]
-        return np.array(numbers, np.int32)[inverse.reshape(-1)]
+        numbers, places = distinct(column)
+        return np.array([self.ids.setdefault(name, len(self.ids)) for name in numbers.tolist()], np.int32)[places]
 
     def texts(self) -> tuple[str, ...]:
         """The names by their new numbers."""
@@ -155,7 +153,7 @@ def sound_device(table: Columns, losses: list[Loss]) -> Columns:
 
 def _kept_calls(calls: Columns, call: Ints, names: Sequence[str]) -> tuple[Columns, Ints]:
     """The calls that launched device work or waited for it, by start, and for each kernel its row among them."""
-    keep = np.isin(calls["name"], name_numbers(names, SYNCHRONISES))
+    keep = name_flags(names, SYNCHRONISES)[calls["name"]]
     keep[call[call >= 0]] = True
     rows = np.flatnonzero(keep)
     rows = rows[np.argsort(calls["start"][rows], kind="stable")]
@@ -164,9 +162,9 @@ def _kept_calls(calls: Columns, call: Ints, names: Sequence[str]) -> tuple[Colum
     return {name: column[rows] for name, column in calls.items()}, row_of_call[call]
 
 
-def name_numbers(names: Sequence[str], pattern: re.Pattern[str]) -> Ints:
-    """Numbers of the names that hold a pattern."""
-    return np.array([number for number, name in enumerate(names) if pattern.search(name)], np.int64)
+def name_flags(names: Sequence[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """For each name whether it holds a pattern."""
+    return np.array([pattern.search(name) is not None for name in names], np.bool_)
 
 
 def of_launch(values: Ints, launch: Ints) -> Ints:
@@ -192,14 +190,14 @@ def launch_table(calls: Columns, names: Sequence[str], used: Used) -> Launches:
         process=calls["process"],
         thread=calls["thread"],
         correlation=calls["correlation"],
-        is_graph=np.isin(calls["name"], name_numbers(names, GRAPH_LAUNCH)),
-        is_sync=np.isin(calls["name"], name_numbers(names, SYNCHRONISES)),
+        is_graph=name_flags(names, GRAPH_LAUNCH)[calls["name"]],
+        is_sync=name_flags(names, SYNCHRONISES)[calls["name"]],
     )
 
 
 def range_table(frames: Columns, names: Sequence[str], used: Used) -> Ranges:
     """Steps and user annotations as the record."""
-    is_step = np.isin(frames["name"], name_numbers(names, STEP))
+    is_step = name_flags(names, STEP)[frames["name"]]
     rows = np.flatnonzero(is_step | (frames["kind"] == FRAME_ANNOTATION))
     rows = rows[np.lexsort((-frames["end"][rows], frames["start"][rows]))]
     return Ranges(
@@ -216,11 +214,11 @@ def compact_inputs(inputs: Ints, tables: RawTables) -> tuple[Ints, tuple[OpInput
     """The recorded inputs that kernels point to, each once, and the column renumbered."""
     recorded: list[Any] = list(tables.inputs.ids)
     ids: dict[OpInputs, int] = {}
-    distinct, inverse = np.unique(inputs, return_inverse=True)
-    numbers = [
-        -1 if number < 0 else ids.setdefault(_inputs_record(recorded[number]), len(ids)) for number in distinct.tolist()
+    numbers, places = distinct(inputs)
+    renumbered = [
+        -1 if number < 0 else ids.setdefault(_inputs_record(recorded[number]), len(ids)) for number in numbers.tolist()
     ]
-    return np.array(numbers, np.int64)[inverse.reshape(-1)], tuple(ids)
+    return np.array(renumbered, np.int64)[places], tuple(ids)
 
 
 def _inputs_record(texts: tuple[bytes, bytes, bytes, bytes]) -> OpInputs:
@@ -242,14 +240,19 @@ def _modules(
     forest = nesting.nest(thread, modules["start"], modules["end"])
     row = nesting.innermost(forest, call_thread, moment)
     name = np.append(modules["name"][forest.order], -1)[row]
-    distinct, inverse = np.unique(of_launch(name, launch), return_inverse=True)
-    kept = [number for number in distinct.tolist() if number >= 0]
-    numbers = np.array([-1] * (len(distinct) - len(kept)) + list(range(len(kept))), np.int64)
-    return numbers[inverse.reshape(-1)], tuple(names[number].removeprefix(MODULE_PREFIX) for number in kept)
+    kept, module = _dense(of_launch(name, launch))
+    return module, tuple(names[number].removeprefix(MODULE_PREFIX) for number in kept)
+
+
+def _dense(column: Ints) -> tuple[list[int], Ints]:
+    """The distinct values from 0 up, and the column as places among them; what is below 0 becomes -1."""
+    numbers, places = distinct(np.maximum(column, -1))
+    missing = int(len(numbers) > 0 and numbers[0] < 0)
+    return numbers[missing:].tolist(), places - missing
 
 
 def _communicates(device: Columns, names: Sequence[str]) -> NDArray[np.bool_]:
-    named: NDArray[np.bool_] = np.isin(device["name"], name_numbers(names, COMMUNICATES))
+    named: NDArray[np.bool_] = name_flags(names, COMMUNICATES)[device["name"]]
     named[device["kind"] != KIND_KERNEL] = False
     return named
 
@@ -257,9 +260,7 @@ def _communicates(device: Columns, names: Sequence[str]) -> NDArray[np.bool_]:
 def _collectives(collective: Ints, tables: RawTables) -> tuple[Ints, tuple[Collective, ...]]:
     """The collectives that kernels point to, and the column renumbered."""
     recorded: list[Any] = list(tables.collectives.ids)
-    distinct, inverse = np.unique(collective, return_inverse=True)
-    kept = [number for number in distinct.tolist() if number >= 0]
-    numbers = np.array([-1] * (len(distinct) - len(kept)) + list(range(len(kept))), np.int64)
+    kept, places = _dense(collective)
     fields = ("name", "group", "group_size", "dtype", "elements", "sequence")
     found = tuple(Collective(**dict(zip(fields, recorded[number], strict=True))) for number in kept)
-    return numbers[inverse.reshape(-1)], found
+    return places, found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from addrfrac.parse.columns import Columns
+from addrfrac.parse.columns import Columns, distinct
 from addrfrac.records import Ints
 
 
@@ -34,14 +34,14 @@ def launching_calls(device: Columns, calls: Columns) -> tuple[Ints, int]:
         candidates = same if len(same) else candidates
         earlier = candidates[calls["start"][candidates] <= device["start"][row]]
         found[row] = earlier[-1] if len(earlier) else candidates[0]
-        ambiguous += len(np.unique(calls["process"][candidates])) > 1
+        ambiguous += len(set(calls["process"][candidates].tolist())) > 1
     return found, ambiguous
 
 
 def _owners(device: Ints, process: Ints, found: Ints) -> dict[int, int]:
     """Device -> the process that launched most of its work."""
     owners: dict[int, int] = {}
-    for number in np.unique(device[found >= 0]).tolist():
-        processes, counts = np.unique(process[found[(found >= 0) & (device == number)]], return_counts=True)
-        owners[number] = int(processes[counts.argmax()])
+    for number in distinct(device[found >= 0])[0].tolist():
+        processes, places = distinct(process[found[(found >= 0) & (device == number)]])
+        owners[number] = int(processes[np.bincount(places).argmax()])
     return owners

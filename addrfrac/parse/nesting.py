@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from addrfrac.parse.columns import distinct
 from addrfrac.records import Ints
 
 
@@ -34,22 +35,29 @@ def thread_numbers(*pairs: tuple[Ints, Ints]) -> tuple[Ints, ...]:
         return tuple(np.empty(0, np.int64) for _ in pairs)
     # Only where one of the two changes: events of a thread mostly stand together.
     first = np.flatnonzero(np.r_[True, (process[1:] != process[:-1]) | (thread[1:] != thread[:-1])])
-    _, processes = np.unique(process[first], return_inverse=True)
-    distinct, threads = np.unique(thread[first], return_inverse=True)
-    _, numbers = np.unique(processes.reshape(-1) * len(distinct) + threads.reshape(-1), return_inverse=True)
-    every = np.repeat(numbers.reshape(-1).astype(np.int64), np.diff(np.r_[first, len(process)]))
+    _, processes = distinct(process[first])
+    known, threads = distinct(thread[first])
+    _, numbers = distinct(processes * len(known) + threads)
+    every = np.repeat(numbers, np.diff(np.r_[first, len(process)]))
     return tuple(np.split(every, np.cumsum([len(pair[0]) for pair in pairs])[:-1]))
 
 
 def nest(thread: Ints, start: Ints, end: Ints) -> Forest:
     """Who encloses whom: the latest earlier interval of the thread that is still open when one starts."""
-    order = np.lexsort((np.arange(len(start)), -end, start, thread))
+    order = _nested_order(thread, start, end)
     thread, start, end = thread[order], start[order], end[order]
     parent = np.full(len(start), -1, np.int64)
     bounds = np.flatnonzero(np.r_[True, thread[1:] != thread[:-1], True]) if len(start) else np.zeros(1, np.int64)
     for begin, stop in pairwise(bounds):
         parent[begin:stop] = _parents(start[begin:stop], end[begin:stop], int(begin))
     return Forest(order=order, thread=thread, start=start, end=end, parent=parent, levels=_levels(parent))
+
+
+def _nested_order(thread: Ints, start: Ints, end: Ints) -> Ints:
+    """Rows by thread, start, longest first; recorders mostly write them so."""
+    same, equal = thread[1:] == thread[:-1], start[1:] == start[:-1]
+    rising = (thread[1:] > thread[:-1]) | (same & ((start[1:] > start[:-1]) | (equal & (end[1:] <= end[:-1]))))
+    return np.arange(len(start)) if rising.all() else np.lexsort((-end, start, thread))
 
 
 def _parents(start: Ints, end: Ints, offset: int) -> Ints:
@@ -76,10 +84,12 @@ def _parents(start: Ints, end: Ints, offset: int) -> Ints:
 def _levels(parent: Ints) -> tuple[Ints, ...]:
     """Rows by their number of ancestors."""
     depth = np.zeros(len(parent), np.int64)
-    climber = parent.copy()
-    while len(rows := np.flatnonzero(climber >= 0)):
+    rows = np.flatnonzero(parent >= 0)
+    climber = parent[rows]
+    while len(rows):
         depth[rows] += 1
-        climber[rows] = parent[climber[rows]]
+        climber = parent[climber]
+        rows, climber = rows[climber >= 0], climber[climber >= 0]
     order = np.argsort(depth, kind="stable")
     return tuple(np.split(order, np.cumsum(np.bincount(depth))[:-1])) if len(parent) else ()
 
@@ -87,7 +97,7 @@ def _levels(parent: Ints) -> tuple[Ints, ...]:
 def innermost(forest: Forest, thread: Ints, moment: Ints) -> Ints:
     """For each moment on a thread the row of the innermost interval open then; -1 where none is."""
     found = np.full(len(moment), -1, np.int64)
-    for number in np.unique(thread):
+    for number in distinct(thread)[0].tolist():
         begin, stop = np.searchsorted(forest.thread, [number, number + 1])
         if begin == stop:
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from addrfrac.parse.columns import Columns
+from addrfrac.parse.columns import Columns, distinct
 from addrfrac.parse.nesting import Forest
 from addrfrac.records import Ints
 
@@ -30,8 +30,8 @@ class Stacks:
     texts: tuple[tuple[str, ...], ...]
 
 
-def inherit(forest: Forest, frames: Columns, needed: Ints, names: Sequence[str], hidden: Ints) -> Stacks:
-    """Stacks of the needed frames (rows of the forest); names in `hidden` leave no trace in a stack."""
+def inherit(forest: Forest, frames: Columns, needed: Ints, names: Sequence[str], hidden: Flags) -> Stacks:
+    """Stacks of the needed frames (rows of the forest); `hidden` names leave no trace in a stack."""
     count = len(forest.start)
     wanted = np.zeros(count + 1, np.bool_)
     wanted[_with_ancestors(forest, needed)] = True
@@ -55,12 +55,11 @@ def inherit(forest: Forest, frames: Columns, needed: Ints, names: Sequence[str],
 def _with_ancestors(forest: Forest, rows: Ints) -> Ints:
     """The rows and all that enclose them, each once."""
     seen = np.zeros(len(forest.parent) + 1, np.bool_)
-    rows = np.unique(rows[rows >= 0])
+    rows = distinct(rows[rows >= 0])[0]
     while len(rows):
         seen[rows] = True
-        rows = np.unique(forest.parent[rows])
-        rows = rows[(rows >= 0)]
-        rows = rows[~seen[rows]]
+        rows = forest.parent[rows]
+        rows = distinct(rows[(rows >= 0) & ~seen[rows]])[0]
     return np.flatnonzero(seen[:-1])
 
 
@@ -87,10 +86,10 @@ def _forward_rows(forest: Forest, frames: Columns, backward: Ints) -> Ints:
         return found
     process, sequence = frames["process"], frames["sequence"]
     ranked = forward[np.lexsort((forest.start[forward], sequence[forward], process[forward]))]
-    nodes, node_of = np.unique(backward[asking], return_inverse=True)
-    _, processes = np.unique(np.r_[process[ranked], process[nodes]], return_inverse=True)
-    numbers, sequences = np.unique(np.r_[sequence[ranked], sequence[nodes]], return_inverse=True)
-    keys = processes.reshape(-1).astype(np.int64) * len(numbers) + sequences.reshape(-1)
+    nodes, node_of = distinct(backward[asking])
+    _, processes = distinct(np.r_[process[ranked], process[nodes]])
+    numbers, sequences = distinct(np.r_[sequence[ranked], sequence[nodes]])
+    keys = processes * len(numbers) + sequences
     has, asks = keys[: len(ranked)], keys[len(ranked) :]
     # Ranks among the starts, for stamps would not fit beside the key into one sortable integer.
     starts = np.sort(forest.start[ranked])
@@ -100,27 +99,25 @@ def _forward_rows(forest: Forest, frames: Columns, backward: Ints) -> Ints:
     place = np.searchsorted(has * width + begun, asks * width + before, side="left") - 1
     candidate = ranked[np.maximum(place, 0)]
     matches = (place >= 0) & (has[np.maximum(place, 0)] == asks)
-    found[asking] = np.where(matches, candidate, -1)[node_of.reshape(-1)]
+    found[asking] = np.where(matches, candidate, -1)[node_of]
     return found
 
 
 def _interned(
-    forest: Forest, name: Ints, wanted: Flags, names: Sequence[str], hidden: Ints
+    forest: Forest, name: Ints, wanted: Flags, names: Sequence[str], hidden: Flags
 ) -> tuple[Ints, tuple[tuple[str, ...], ...]]:
     """A number for each distinct stack of names, and the stacks; number 0 is the empty stack."""
     stack = np.zeros(len(name) + 1, np.int64)
     ids: dict[tuple[str, ...], int] = {(): 0}
     texts = list(ids)
-    is_hidden = np.zeros(len(names) + 1, np.bool_)
-    is_hidden[hidden] = True
     for level, rows in enumerate(forest.levels):
         rows = rows[wanted[rows]]
         outer = stack[forest.parent[rows]] if level else np.zeros(len(rows), np.int64)
-        skip = is_hidden[name[rows]]
+        skip = hidden[name[rows]]
         stack[rows[skip]] = outer[skip]
         rows, outer = rows[~skip], outer[~skip]
-        keys, numbers = np.unique(outer * len(names) + name[rows], return_inverse=True)
+        keys, numbers = distinct(outer * len(names) + name[rows])
         made = [ids.setdefault((*texts[key // len(names)], names[key % len(names)]), len(ids)) for key in keys.tolist()]
         texts.extend(list(ids)[len(texts) :])
-        stack[rows] = np.array(made, np.int64)[numbers.reshape(-1)] if made else 0
+        stack[rows] = np.array(made, np.int64)[numbers] if made else 0
     return stack, tuple(texts)
