@@ -10,10 +10,11 @@ import fnmatch
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from addrfrac.errors import AddrfracError
 from addrfrac.records import RANGE_STEP, RANGE_USER, Ids, Ints, Trace, Window
+
+EVER = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +63,7 @@ def window_of(trace: Trace, found: HostSteps, *, steps: str | None = None, lead_
     Raises AddrfracError where `steps` chooses none, or where the chosen launched nothing.
     """
     chosen = _chosen(len(found), steps, lead_in=lead_in)
-    return _cut(trace, found, _step_of_kernels(trace, found), chosen)
+    return _cut(trace, found, chosen)
 
 
 def _has_lead_in(trace: Trace) -> bool:
@@ -151,34 +152,39 @@ def _chosen(count: int, steps: str | None, *, lead_in: bool) -> range:
 # --- kernels to steps ---------------------------------------------------------------------------------------
 
 
-def _step_of_kernels(trace: Trace, found: HostSteps) -> Ids:
-    """For each kernel the position of the range that launched it, -1 outside."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launched:
+    """When and by whom each kernel was launched, as far as the trace tells."""
+
+    at_ns: Ints
+    """Start of the launch call; where the trace lacks it, see `launched`."""
+    row: Ids
+    """Row of `Trace.launches`; -1 where unknown."""
+
+
+def launched(trace: Trace) -> Launched:
+    """The launch of each kernel, and a stand-in where its event was not recorded.
+
+    Streams keep order, so a kernel without launch event counts as launched with the one before it on its stream. The
+    first kernels of a stream have none before them: those that began before the first recorded call were launched
+    while the recorder missed the calls, by the time they began; the others had been enqueued before the recording.
+    """
     kernels, launches = trace.kernels, trace.launches
-    ends = found.end_ns
-    if found.owns_work_after:
-        ends = np.append(np.maximum(found.start_ns[1:], ends[:-1]), ends[-1] if found.owns_idle_before else _ever())
-    launched = kernels.launch >= 0
-    step = np.full(len(kernels), -1, dtype=np.int32)
-    row = kernels.launch[launched]
-    position = np.searchsorted(found.start_ns, launches.start_ns[row], side="right") - 1
-    inside = (position >= 0) & (launches.start_ns[row] <= ends[np.maximum(position, 0)])
-    if found.process is not None:
-        inside &= launches.process[row] == found.process
-    step[launched] = np.where(inside, position, -1)
-    if not launched.all():
-        _follow_stream_order(trace, step, launched)
-    return step
+    row = _followed(trace)
+    first_call = launches.start_ns[0] if len(launches) else EVER.max
+    without = np.where(kernels.start_ns < first_call, kernels.start_ns, EVER.min)
+    at = np.where(row >= 0, launches.start_ns[row], without) if len(launches) else without
+    return Launched(at_ns=at, row=row)
 
 
-def _ever() -> int:
-    return int(np.iinfo(np.int64).max)
-
-
-def _follow_stream_order(trace: Trace, step: Ids, launched: NDArray[np.bool_]) -> None:
-    """A kernel without launch event is of the step of the kernel before it on its stream: streams keep order."""
+def _followed(trace: Trace) -> Ids:
+    """For each kernel its launch, or that of the last one with a launch before it on its stream; -1 where none is."""
     kernels = trace.kernels
+    row = kernels.launch.copy()
+    if (row >= 0).all():
+        return row
     order = np.lexsort((kernels.start_ns, kernels.stream, kernels.device))
-    known = launched[order]
+    known = row[order] >= 0
     before = np.maximum.accumulate(np.where(known, np.arange(len(order)), -1))
     same = (
         (before >= 0)
@@ -186,15 +192,29 @@ def _follow_stream_order(trace: Trace, step: Ids, launched: NDArray[np.bool_]) -
         & (kernels.device[order] == kernels.device[order[before]])
     )
     missing = ~known & same
-    step[order[missing]] = step[order[before[missing]]]
+    row[order[missing]] = row[order[before[missing]]]
+    return row
+
+
+def _step_of_kernels(trace: Trace, calls: Launched, found: HostSteps) -> Ids:
+    """For each kernel the position of the range that launched it, -1 outside."""
+    ends = found.end_ns
+    if found.owns_work_after:
+        ends = np.append(np.maximum(found.start_ns[1:], ends[:-1]), ends[-1] if found.owns_idle_before else EVER.max)
+    position = np.searchsorted(found.start_ns, calls.at_ns, side="right") - 1
+    inside = (position >= 0) & (calls.at_ns <= ends[np.maximum(position, 0)])
+    if found.process is not None:
+        inside &= (calls.row < 0) | (trace.launches.process[calls.row] == found.process)
+    return np.where(inside, position, -1).astype(np.int32)
 
 
 # --- the timeline of the steps ------------------------------------------------------------------------------
 
 
-def _cut(trace: Trace, found: HostSteps, of_kernel: Ids, chosen: range) -> Window:
+def _cut(trace: Trace, found: HostSteps, chosen: range) -> Window:
     """Keep the chosen steps that launched something, and lay out their parts of the device timeline."""
-    kernels = trace.kernels
+    kernels, calls = trace.kernels, launched(trace)
+    of_kernel = _step_of_kernels(trace, calls, found)
     has_work = np.bincount(of_kernel[of_kernel >= 0], minlength=len(found)) > 0
     kept = np.array([s for s in chosen if has_work[s]], dtype=np.int64)
     if not kept.size:
@@ -204,11 +224,11 @@ def _cut(trace: Trace, found: HostSteps, of_kernel: Ids, chosen: range) -> Windo
     step = np.where(of_kernel >= 0, position[np.maximum(of_kernel, 0)], -1).astype(np.int32)
 
     mine = step >= 0
-    first = np.full(len(kept), _ever())
+    first = np.full(len(kept), EVER.max)
     ends = np.zeros(len(kept), dtype=np.int64)
     np.minimum.at(first, step[mine], kernels.start_ns[mine])
     np.maximum.at(ends, step[mine], kernels.end_ns[mine])
-    before = _end_of_work_before(trace, found.start_ns[kept])
+    before = _end_of_work_before(trace, calls, found.start_ns[kept])
     starts = np.where(before >= 0, before, first)
     # Where no step stands directly before, a step begins no earlier than the host began it.
     alone = (kept == 0) | (not found.owns_idle_before)
@@ -227,14 +247,10 @@ def _cut(trace: Trace, found: HostSteps, of_kernel: Ids, chosen: range) -> Windo
     )
 
 
-def _end_of_work_before(trace: Trace, host_ns: Ints) -> Ints:
+def _end_of_work_before(trace: Trace, calls: Launched, host_ns: Ints) -> Ints:
     """When all device work launched before each host moment had ended; -1 where there was none."""
-    kernels = trace.kernels
-    launch_ns = kernels.start_ns.copy()
-    launched = kernels.launch >= 0
-    launch_ns[launched] = trace.launches.start_ns[kernels.launch[launched]]
-    order = np.argsort(launch_ns, kind="stable")
-    ended = np.maximum.accumulate(kernels.end_ns[order])
-    count = np.searchsorted(launch_ns[order], host_ns, side="left")
+    order = np.argsort(calls.at_ns, kind="stable")
+    ended = np.maximum.accumulate(trace.kernels.end_ns[order])
+    count = np.searchsorted(calls.at_ns[order], host_ns, side="left")
     before: Ints = np.where(count > 0, ended[np.maximum(count - 1, 0)], -1)
     return before

@@ -115,6 +115,12 @@ def test_the_stream_that_ends_last_before_the_gap_decides_what_was_waited_for(bu
     assert gaps_of(built, 10, 40) == [(GapKind.QUEUED, 4, "next")]
 
 
+def test_an_enqueued_kernel_that_stays_away_for_long_waited_for_something(built):
+    built.launched("first", 0, 10, 20)
+    built.launched("second", 5, 60_020, 60_030)  # no dispatch takes 60 us
+    assert gaps_of(built, 10, 60_030) == [(GapKind.DEPENDENCY, 60_000, "second")]
+
+
 def test_a_kernel_without_launch_event_leaves_its_gap_unexplained(built):
     built.launched("first", 0, 10, 20)
     built.kernel("second", 24, 30)

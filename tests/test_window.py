@@ -148,22 +148,36 @@ def test_a_step_that_launched_nothing_is_left_out_and_counted(built):
 def test_kernels_without_launch_event_follow_their_stream(built):
     built.step(0, 0, 99)
     built.step(1, 100, 199)
-    built.launched("first", 10, 20, 30, stream=7)
-    built.kernel("after first", 35, 40, stream=7)
-    built.kernel("alone on its stream", 36, 41, stream=8)
-    built.launched("second", 110, 120, 130, stream=7)
-    built.kernel("after second", 131, 140, stream=7)
+    built.launched("first", 10, 20, 30)
+    built.kernel("after first", 135, 140)
+    built.launched("second", 110, 150, 160)
+    built.kernel("after second", 161, 170)
     trace = built.build()
-    named = dict(zip([trace.names[n] for n in trace.kernels.name], step_names(trace, find_window(trace)), strict=True))
-    assert named["after first"] == "ProfilerStep#0"
-    assert named["after second"] == "ProfilerStep#1"
-    assert named["alone on its stream"] is None
+    assert step_names(trace, find_window(trace)) == ["ProfilerStep#0"] * 2 + ["ProfilerStep#1"] * 2
+
+
+def test_work_enqueued_before_the_recording_is_of_no_step_and_the_first_step_begins_after_it(built):
+    built.step(0, 100, 200)
+    built.kernel("left over", 120, 300)
+    built.launched("mine", 110, 300, 340)
+    trace = built.build()
+    window = find_window(trace)
+    assert step_names(trace, window) == [None, "ProfilerStep#0"]
+    assert parts(window) == [(300, 340)]
+
+
+def test_work_that_began_while_the_recorder_missed_the_calls_is_of_the_step_of_that_time(built):
+    built.step(0, 100, 200)
+    built.kernel("missed", 120, 130)
+    built.launched("recorded", 150, 160, 170)
+    trace = built.build()
+    assert step_names(trace, find_window(trace)) == ["ProfilerStep#0"] * 2
 
 
 def test_a_kernel_without_launch_does_not_follow_a_stream_of_another_device(built):
     built.step(0, 0, 99)
     built.launched("first", 10, 20, 30, stream=7, device=0)
-    built.kernel("elsewhere", 35, 40, stream=7, device=1)
+    built.kernel("elsewhere", 35, 40, stream=7, device=1)  # enqueued before the recording
     trace = built.build()
     assert step_names(trace, find_window(trace)) == ["ProfilerStep#0", None]
 
