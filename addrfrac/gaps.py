@@ -12,8 +12,8 @@ from addrfrac.records import GapKind, Ids, Ints, Launches
 KINDS = tuple(GapKind)
 EVER = np.iinfo(np.int64)
 LONGEST_DISPATCH_NS = 50_000
-"""An enqueued kernel that starts later than this waited for something: of 33,000 queued gaps in traces from V100 to B200
-and MI300, none took more than 17 us, but for 223 of one trace, whose sum was 0.58 s."""
+"""An enqueued kernel that starts later than this waited for something: of 33,000 queued gaps in traces from V100 to
+B200 and MI300 none took more than 17 us, but for 223 of one trace, whose sum was 0.58 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +89,15 @@ def _argmax_so_far(values: Ints, reached: Ints) -> Ints:
     return where
 
 
-def _kinds(follower: Ints, previous: Ints, idle_since_ns: Ints, stream: Ints, launch: Ids, launches: Launches) -> Ids:
+def _kinds(
+    follower: Ints,
+    previous: Ints,
+    idle_since_ns: Ints,
+    length_ns: Ints,
+    stream: Ints,
+    launch: Ids,
+    launches: Launches,
+) -> Ids:
     """DESIGN's rule: enqueued before the device fell idle, or not; and if not, was the host itself waiting for it."""
     kind = np.full(len(follower), KINDS.index(GapKind.UNEXPLAINED), dtype=np.int32)
     # No kernel follows, yet the window goes on: another device still works on the step.
