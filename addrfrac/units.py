@@ -84,6 +84,11 @@ def count(number: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{number:,.1f}"
 
 
+def plural(number: float, singular: str, plural: str = "") -> str:
+    """A count with its noun: '1 step', '6 steps', '2 more classes'."""
+    return f"{count(number)} {singular if number == 1 else plural or f'{singular}s'}"
+
+
 def quantity(number: float | None, unit: str = "", missing: str = NOT_MEASURED) -> str:
     """A large number in decimal multiples: (25_557_032, 'parameters') -> '25.6 M parameters'."""
     if number is None:

@@ -105,10 +105,10 @@ def _steps_of_all(runs: Sequence[Run], placed: Figures) -> str:
     )
     frame = tables.classes_of_all(runs)
     rows = [
-        [f"{escape(op)} {bound_mark(bound)}", *(units.microseconds(us, units.DASH) for us in times)]
+        [escape(op), bound_mark(bound), *(units.microseconds(us, units.DASH) for us in times)]
         for (op, bound), times in tables.class_rows(frame)
     ]
-    listed = table("Device time a step by class", ["class", *(f">{label}" for label in frame.columns)], rows)
+    listed = table("Device time a step by class", ["class", "bound", *(f">{label}" for label in frame.columns)], rows)
     return section("step", "Where the steps go", picture, listed if rows else "")
 
 

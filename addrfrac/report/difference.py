@@ -8,8 +8,7 @@ from addrfrac import units
 from addrfrac.records import Diff, DiffRow, WhatIf
 from addrfrac.report import facts
 from addrfrac.report.document import document
-from addrfrac.report.markup import bullets, definitions, escape, hint, section, table
-from addrfrac.report.names import short_kernel
+from addrfrac.report.markup import bullets, definitions, escape, hint, kernel_name, section, table
 
 
 def render_diff(record: Diff) -> str:
@@ -45,7 +44,7 @@ def _answer(record: Diff) -> str:
 def _rows(caption: str, rows: Sequence[DiffRow]) -> str:
     cells = [
         (
-            f'<span title="{escape(row.name)}">{escape(short_kernel(row.name))}</span>',
+            kernel_name(row.name),
             units.microseconds(row.before_us, units.DASH),
             units.microseconds(row.after_us, units.DASH),
             units.signed_microseconds(row.change_us),

@@ -236,8 +236,8 @@ def sampling_line(run: Run) -> str:
     policy = run.addressable.by_policy.get(run.addressable.policy)
     if policy is None or policy.sampling_of_busy.low is None:
         return ""
-    steps = len(run.accounts.steps)
-    return f"{range_percent(policy.sampling_of_busy)}: 95 % interval of the share's mid-point over {steps} steps"
+    steps = units.plural(len(run.accounts.steps), "step")
+    return f"{range_percent(policy.sampling_of_busy)}: 95 % interval of the share's mid-point over {steps}"
 
 
 def throughput(run: Run) -> float | None:

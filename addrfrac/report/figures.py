@@ -27,7 +27,7 @@ BOUND_COLOURS = {
     Bound.REPLACEABLE: "#dd8a2e",
 }
 OVERLAP_COLOUR = "#3d9c90"
-POLICY_COLOURS = ("#c2541e", "#2f6db5", "#2e8f7d", "#8a5fb5", "#7a7f36")
+POLICY_COLOURS = ("#c2541e", "#2f6db5", "#2e8f7d", "#8a5fb5", "#7a7f36", "#b8457a", "#3f8fb8", "#8c6239")
 
 # Cool for what the default policy calls a library op, warm for the rest, grey for copies and communication.
 OP_COLOURS = {
@@ -208,7 +208,7 @@ def amdahl(runs: Sequence[Run]) -> go.Figure:
     intervals = _intervals(runs, basis)
     highest = max((_bounded(share.high) for _, share in intervals), default=2.0)
     top = min(LONGEST_AXIS, max(2.0, highest * 1.2))
-    figure = _figure(height=380)
+    figure = _figure(height=max(380, 44 * (4 + len(intervals))))  # a legend takes at most half of it
     for factor, dash in ((1.5, "dot"), (2.0, "dash"), (4.0, "dashdot"), (None, "solid")):
         _amdahl_curve(figure, factor, dash, top)
     for number, (name, share) in enumerate(intervals):

@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Sequence
 
-from addrfrac.report.names import one_line
+from addrfrac.report.names import one_line, short_kernel
 
 
 def escape(text: object) -> str:
@@ -65,6 +65,11 @@ def definitions(pairs: Sequence[tuple[str, str]], kind: str = "facts") -> str:
 def bound_mark(bound: str) -> str:
     """The word for a bound in its colour."""
     return f'<span class="bound bound-{bound}">{bound}</span>'
+
+
+def kernel_name(name: str) -> str:
+    """A kernel's name on one line, cut where space ends; the whole name appears on hover."""
+    return f'<span class="kernel mono" title="{escape(name)}">{escape(short_kernel(name))}</span>'
 
 
 def bullets(lines: Sequence[str]) -> str:

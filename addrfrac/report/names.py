@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from addrfrac.classify.demangle import demangle
+
 ELLIPSIS = "…"
 _LAMBDA = re.compile(r"(?:::)?\{lambda\([^{}]*\)#\d+\}(?:::operator\(\)\([^()]*\)(?: const)?)?")
 _NAMESPACE = re.compile(r"\b(?:\w+::)+(?=\w)")
@@ -37,7 +39,7 @@ def short_kernel(name: str) -> str:
     'void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, ...>(int, ...)'
     -> 'vectorized_elementwise_kernel<4, CUDAFunctor_add<BFloat16>, ...>'.
     """
-    text = one_line(name)
+    text = one_line(demangle(name))
     text = _RETURN.sub("", text)
     text = text.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     text = _LAMBDA.sub("", text)

@@ -149,7 +149,10 @@
           open.setAttribute("aria-expanded", String(state.open.has(row.rank)));
           cell.append(open);
         } else if (column.key === "bound") cell.append(boundMark(row));
-        else cell.textContent = row.text[column.key] ?? row[column.key];
+        else {
+          cell.textContent = row.text[column.key] ?? row[column.key];
+          cell.title = cell.textContent;
+        }
         line.append(cell);
       }
       return line;

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from addrfrac import units
-from addrfrac.records import DeviceState, Range, Run
+from addrfrac.records import BreakEven, DeviceState, Op, Range, Run
 from addrfrac.report import facts, figures, kernel_table, tables
 from addrfrac.report.document import Figures, banners, document
-from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, section, table
-from addrfrac.report.names import short_kernel
+from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
 
 
 def render_page(run: Run, shared_plotly: str | None = None) -> str:
@@ -178,7 +177,9 @@ def _accounts_table(run: Run) -> str:
         "In the account, a class counts only while no other class ran; time shared by two classes stands on its own "
         "line, so the column sums to the span; what is left over is the residual. Device time counts overlap in full."
     )
-    return table(f"Accounts of a step, mean of {len(run.accounts.steps)}", columns, rows, row_classes) + hint(note)
+    return table(
+        f"Accounts of a step, mean of {units.plural(len(run.accounts.steps), 'step')}", columns, rows, row_classes
+    ) + hint(note)
 
 
 def _swatch(row: dict[Any, Any]) -> str:
@@ -221,14 +222,16 @@ def _gain(run: Run, placed: Figures) -> str:
         "What a gain could bring",
         picture,
         hint(note),
-        f'<div class="two"><div>{_targets(run)}</div><div>{_break_even(run)}</div></div>',
+        _targets(run),
+        _break_even(run),
     )
 
 
 def _targets(run: Run) -> str:
     rows = [
         (
-            escape(short_kernel(target.name)),
+            kernel_name(target.name),
+            escape(target.op),
             escape(target.provider),
             units.count(target.launches),
             units.microseconds(target.device_us),
@@ -239,25 +242,31 @@ def _targets(run: Run) -> str:
     ]
     if not rows:
         return ""
-    columns = ["target", "owner", ">launches", ">time a step", ">of busy", ">if free"]
+    columns = ["target", "computes", "owner", ">launches", ">time a step", ">of busy", ">speed-up of busy if free"]
     return table("Targets, most microseconds first", columns, rows)
 
 
 def _break_even(run: Run) -> str:
-    rows = [
-        (
-            escape(row.op),
-            units.microseconds(row.device_us),
-            facts.range_percent(row.share_of_busy, units.DASH),
-            units.percent(row.for_gain),
-            "impossible" if row.class_speedup is None else units.speedup(row.class_speedup),
-        )
-        for row in run.projection.break_even
-    ]
+    """One row a class; one column for each gain asked for."""
+    gains = sorted({row.for_gain for row in run.projection.break_even})
+    by_class: dict[Op, dict[float, BreakEven]] = {}
+    for row in run.projection.break_even:
+        by_class.setdefault(row.op, {})[row.for_gain] = row
+    rows = []
+    for op, by_gain in by_class.items():
+        first = next(iter(by_gain.values()))
+        held = [units.microseconds(first.device_us), facts.range_percent(first.share_of_busy, units.DASH)]
+        rows.append([escape(op), *held, *(_needed(by_gain.get(gain)) for gain in gains)])
     if not rows:
         return ""
-    columns = ["class", ">holds", ">of busy", ">for a gain of", ">needs"]
-    return table("Break-even: how much faster a class must become", columns, rows)
+    columns = ["class", ">holds", ">of busy", *(f">for {units.percent(gain)}" for gain in gains)]
+    return table("Break-even: how much faster a class must become for an end-to-end gain", columns, rows)
+
+
+def _needed(row: BreakEven | None) -> str:
+    if row is None:
+        return units.DASH
+    return "impossible" if row.class_speedup is None else units.speedup(row.class_speedup)
 
 
 def _times(run: Run, placed: Figures) -> str:

@@ -20,7 +20,7 @@ WIDTH = 80
 TOP_KERNELS = 8
 TOP_CLASSES = 12
 COMPARED_RUNS = 4
-BAR_WIDTH = 12
+BAR_WIDTH = 8
 STYLES = {
     Bound.LIBRARY: "blue",
     Bound.REPLACEABLE: "yellow",
@@ -108,15 +108,21 @@ def _answer_lines(run: Run) -> list[tuple[str, str]]:
 
 
 def _policies(run: Run) -> RenderableType:
-    table = _table("policy", ">of busy", ">of wall", ">ceiling: busy", ">wall", ">replaceable", gap=1)
+    has_wall = run.addressable.share_of_wall.low is not None
+    wall, wall_ceiling = ([">of wall"], [">wall"]) if has_wall else ([], [])
+    table = _table(
+        "policy", ">of busy", *wall, ">ceiling: busy", *wall_ceiling, ">replaceable", gap=1 if has_wall else 2
+    )
     for policy, share in facts.policies(run):
         own = policy == run.addressable.policy
+        of_wall = facts.range_percent(share.share_of_wall, units.DASH)
+        ceiling_of_wall = facts.ceiling(share.speedup_of_wall, share.share_of_wall, units.DASH)
         table.add_row(
             clipped(one_line(policy), 13) + (" ◂" if own else ""),
             facts.range_percent(share.share_of_busy, units.DASH),
-            facts.range_percent(share.share_of_wall, units.DASH),
+            *([of_wall] if has_wall else []),
             facts.ceiling(share.speedup_of_busy, share.share_of_busy, units.DASH),
-            facts.ceiling(share.speedup_of_wall, share.share_of_wall, units.DASH),
+            *([ceiling_of_wall] if has_wall else []),
             units.microseconds_range(share.replaceable_us.low, share.replaceable_us.high, units.DASH),
             style="bold" if own else "",
         )
@@ -128,7 +134,7 @@ def _accounts(run: Run) -> list[RenderableType]:
 
     if not run.accounts.span_us:
         return [_heading("Where the step goes"), Text("Nothing ran on the device in this window.")]
-    table = _table("class", "owner", "bound", ">launches", ">a step", ">of span", "")
+    table = _table("class", "owner", "bound", ">launches", ">a step", ">of span", "", gap=1)
     rows = tables.classes(run).to_dict("records")
     for row in rows[:TOP_CLASSES]:
         bound = Bound(row["bound"])
@@ -144,7 +150,9 @@ def _accounts(run: Run) -> list[RenderableType]:
     rest = rows[TOP_CLASSES:]
     if rest:
         us = sum(row["exclusive_us"] for row in rest)
-        _accounts_row(table, run, f"{len(rest)} more classes", us, sum(row["launches"] for row in rest))
+        _accounts_row(
+            table, run, units.plural(len(rest), "more class", "more classes"), us, sum(row["launches"] for row in rest)
+        )
     _accounts_row(table, run, "two classes at once", run.accounts.overlap_us)
     for gap in run.accounts.gaps:
         _accounts_row(table, run, f"gap: {gap.kind}", gap.us, gap.count)
@@ -159,8 +167,8 @@ def _accounts(run: Run) -> list[RenderableType]:
         "",
         style="bold",
     )
-    steps = len(run.accounts.steps)
-    return [_heading(f"Where the step goes (mean of {steps} steps; a class while it ran alone)"), table]
+    steps = units.plural(len(run.accounts.steps), "step")
+    return [_heading(f"Where the step goes (mean of {steps}; a class while it ran alone)"), table]
 
 
 def _accounts_row(table: Table, run: Run, part: str, us: float, number: float | None = None) -> None:
@@ -181,7 +189,9 @@ def _kernels(run: Run) -> list[RenderableType]:
     hidden = run.kernels[TOP_KERNELS:]
     if hidden:
         us = sum(row.device_us for row in hidden)
-        text = f"{units.microseconds(us):>9} {len(hidden)} more {noun}s: --format csv or html lists all"
+        text = (
+            f"{units.microseconds(us):>9} {units.plural(len(hidden), f'more {noun}')}: --format csv or html lists all"
+        )
         parts.append(Text(text, style="bright_black"))
     return parts
 
@@ -292,7 +302,9 @@ def _class_columns(runs: Sequence[Run], labels: Sequence[str]) -> list[Renderabl
         cells = (units.microseconds(us, units.DASH) for us in times[: len(shown)])
         table.add_row(Text(op, style=STYLES[bound]), *cells)
     parts: list[RenderableType] = [table]
-    left_out = [f"{len(frame) - TOP_CLASSES} more classes"] if len(frame) > TOP_CLASSES else []
+    left_out = (
+        [units.plural(len(frame) - TOP_CLASSES, "more class", "more classes")] if len(frame) > TOP_CLASSES else []
+    )
     left_out += [f"runs from {labels[COMPARED_RUNS]} on"] if len(runs) > len(shown) else []
     if left_out:
         parts.append(Text(f"Left out: {' and '.join(left_out)}; --format html lists all", style="bright_black"))

@@ -626,16 +626,17 @@ def _projection(specs: tuple[Spec, ...], accounts: Accounts) -> Projection:
     break_even = []
     for op, device in by_op.items():
         share = device / accounts.busy_us
-        remaining = 1 / 1.05 - (1 - share)
-        break_even.append(
-            BreakEven(
-                op=op,
-                device_us=device,
-                share_of_busy=Range(low=share * 0.99, high=share),
-                for_gain=0.05,
-                class_speedup=share / remaining if remaining > 0 else None,
+        for gain in (0.01, 0.05, 0.1):
+            remaining = 1 / (1 + gain) - (1 - share)
+            break_even.append(
+                BreakEven(
+                    op=op,
+                    device_us=device,
+                    share_of_busy=Range(low=share * 0.99, high=share),
+                    for_gain=gain,
+                    class_speedup=share / remaining if remaining > 0 else None,
+                )
             )
-        )
     targets = tuple(
         Target(
             name=op.value,
