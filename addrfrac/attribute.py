@@ -43,6 +43,7 @@ class Attribution:
     accounts: Accounts
     addressable: Addressable
     kernels: tuple[KernelRow, ...]
+    timeline: DeviceTimeline
     held: Mapping[str, Held]
     """Who held the timeline under each policy, step by step."""
     notes: tuple[str, ...]
@@ -72,6 +73,7 @@ def attribute(
             by_policy=shares,
         ),
         kernels=kernel_rows(trace, timeline, labels, bounds, policy, window, int(held[policy].by_bound.busy_ns.sum())),
+        timeline=timeline,
         held=held,
         notes=notes,
     )

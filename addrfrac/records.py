@@ -686,6 +686,119 @@ class Extrapolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """One kind of step of a serving trace (means over its steps)."""
+
+    name: str
+    """'decode batch 17-32', 'prefill 513-1024 tokens', 'graph A (415 kernels)', ..."""
+    phase: str
+    """'prefill', 'decode', 'mixed', 'idle' or 'unknown'."""
+    steps: int
+    requests: Range
+    """Fewest and most requests a step; empty where the trace does not tell."""
+    tokens: Range
+    """Same for tokens."""
+    span_us: float
+    """Device time from the start of a step to the end of its work, gaps included."""
+    span_interval_us: Range
+    """95 % interval of `span_us` over the steps; empty with fewer than 3."""
+    busy_us: float
+    launches: float
+    """Device work items a step."""
+    weight: float
+    """Share of this bucket in the weighted fraction, 0..1."""
+    share_of_busy: dict[str, Range]
+    """Addressable, under every policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A serving trace cut into steps of several kinds."""
+
+    cut_at: str
+    """In words: what each step begins with."""
+    buckets: tuple[Bucket, ...]
+    """Largest weight first."""
+    weighted_by: str
+    """In words: the trace's own busy time, or the user's weights."""
+    share_of_busy: dict[str, Range]
+    """Addressable, weighted over the buckets, under every policy."""
+    between_us: float
+    """Device time a step between the end of one step's work and the beginning of the next: no work, or work of none."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """One rank of several (means a step)."""
+
+    rank: int
+    span_us: float
+    busy_us: float
+    share_of_busy: Range
+    """Addressable, under the run's policy."""
+    transfer_us: float
+    """Of its matched collectives: the least duration over the ranks."""
+    waiting_us: float
+    """The rest of their durations."""
+    exposed_waiting_us: float
+    """Waiting during which nothing but communication ran on this rank."""
+    came_last: float
+    """Collectives a step that this rank entered last: the others waited for it."""
+    caused_us: float
+    """Mean over the other ranks of what they waited for it."""
+    unmatched_us: float
+    """Collectives without a counterpart on another rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """One kind of collective, matched over the ranks (means a step)."""
+
+    name: str
+    group: str
+    """'' where the trace names none."""
+    group_size: int
+    """-1 where the trace does not tell."""
+    ranks: int
+    """Ranks at hand that took part."""
+    dtype: str
+    elements: int
+    """-1 where it differs or was not recorded."""
+    count: float
+    transfer_us: float
+    """Sum of the least durations."""
+    waiting_us: float
+    """Mean over the ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingCause:
+    """What the last rank did while the others waited for it."""
+
+    what: str
+    """A class ('gemm · cublas'), or why the last rank's device was idle ('idle: host-starved')."""
+    us: float
+    """A step, mean over the waiting ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTable:
+    """Several ranks of one job side by side."""
+
+    ranks: tuple[RankRow, ...]
+    collectives: tuple[CollectiveRow, ...]
+    """Largest waiting first."""
+    causes: tuple[WaitingCause, ...]
+    """Largest first; they sum to the mean waiting of a rank."""
+    straggler: int | None
+    """The rank that caused most waiting; None where nobody waited."""
+    busy_spread: float | None
+    """(most - least) / median of the ranks' busy time."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """All that one measurement or analysis found; saved as `run.json`."""
 
@@ -716,6 +829,10 @@ class Run:
     parameters: int | None = None
     peak_memory_bytes: int | None = None
     extrapolation: Extrapolation | None = None
+    serving: Serving | None = None
+    """Where --steps-by cut the trace."""
+    ranks: RankTable | None = None
+    """All ranks side by side; on the first run of a folder of ranks only."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Workload-specific facts, e.g. tokens per expert, table bytes."""
     notes: tuple[str, ...] = ()
