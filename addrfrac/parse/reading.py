@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from addrfrac.errors import UnreadableTrace
-from addrfrac.parse import cpu, join, kineto, scan, workers
+from addrfrac.parse import cpu, inflate, join, kineto, scan, workers
 from addrfrac.parse.columns import RawTables, merged
 from addrfrac.records import Loss, Trace, TraceSource
 
@@ -82,30 +82,19 @@ def read_kineto(path: Path, timings: Timings | None = None) -> Trace:
 def _content(path: Path) -> Content:
     """Every piece of the file decoded into tables."""
     with path.open("rb") as file:
-        if scan.is_gzip(file):
-            return _streamed(path.name, scan.inflated(file))
+        if inflate.is_gzip(file):
+            streamed = workers.read_stream(path)
+            fields = {**streamed.events.head, **streamed.ending.fields}
+            return Content(tables=streamed.tables, metadata=fields, whole=streamed.ending.closed)
         size = path.stat().st_size
-        events = scan.located(path.name, iter(lambda: file.read(1 << 18), b""))[0]
+        events, _ = scan.located(path.name, iter(lambda: file.read(scan.BLOCK_BYTES), b""))
         cuts = scan.cut_offsets(file, events, size)
         tables = workers.read_pieces(path, cuts)
         ending = scan.split_ending(scan.read_between(file, cuts[-2], cuts[-1]), events.bare)
     last = kineto.Reader()
-    last.add(b"[" + ending.events + b"]", len(cuts))
-    return Content(tables=merged([tables, last.tables]), metadata={**events.head, **ending.fields}, whole=ending.closed)
-
-
-def _streamed(name: str, blocks: Iterator[bytes]) -> Content:
-    """The same from a stream."""
-    reader = kineto.Reader()
-    events, rest = scan.located(name, blocks)
-    ending = None
-    for index, (piece, is_last) in enumerate(scan.streamed_pieces(blocks, rest, events)):
-        if is_last:
-            ending = scan.split_ending(piece, events.bare)
-            piece = ending.events
-        reader.add(b"[" + piece + b"]", index)
-    assert ending is not None
-    return Content(tables=reader.tables, metadata={**events.head, **ending.fields}, whole=ending.closed)
+    last.add(b"[" + ending.events + b"]", scan.LAST_PIECE)
+    fields = {**events.head, **ending.fields}
+    return Content(tables=merged([tables, last.tables]), metadata=fields, whole=ending.closed)
 
 
 def _losses(content: Content, path: Path) -> list[Loss]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -16,22 +15,13 @@ from addrfrac.errors import UnreadableTrace
 PIECE_BYTES = 1 << 20
 """About 2,500 events: small enough to stay in the cache while they are decoded."""
 MOST_PIECES = 1 << 13
-PROBE_BYTES = 1 << 16
+LAST_PIECE = 1 << 60
+PROBE_BYTES = 1 << 14
+BLOCK_BYTES = 1 << 16
 HEAD_LIMIT_BYTES = 1 << 28
 EVENT_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
-GZIP_MAGIC = b"\x1f\x8b"
 ENDING_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class Inflater(Protocol):
-    """What `zlib.decompressobj` and its faster stand-ins share."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +38,6 @@ class EventList:
     """Matches from the closing brace of one event to the first key of the next."""
     empty: bool
     """No event at all."""
-
-
-def is_gzip(file: BinaryIO) -> bool:
-    """Whether the content (not the name) is gzip."""
-    magic = file.read(len(GZIP_MAGIC))
-    file.seek(0)
-    return magic == GZIP_MAGIC
 
 
 def located(name: str, blocks: Iterator[bytes]) -> tuple[EventList, bytes]:
@@ -138,7 +121,7 @@ def cut_offsets(file: BinaryIO, events: EventList, size: int) -> list[int]:
 
 def _next_comma(file: BinaryIO, boundary: re.Pattern[bytes], offset: int, size: int) -> int | None:
     """The first comma between two events at or after an offset."""
-    window = PROBE_BYTES
+    window = BLOCK_BYTES
     while True:
         file.seek(offset)
         text = file.read(window)
@@ -175,40 +158,37 @@ def read_list(file: BinaryIO, cut: int, next_cut: int, buffer: bytearray) -> Non
     buffer[-1] = ord("]")
 
 
-def inflated(file: BinaryIO) -> Iterator[bytes]:
-    """The content of a gzip file in blocks, as far as it is whole; several members in a row are one content."""
-    inflater: Inflater = zlib.decompressobj(wbits=31)
-    while block := file.read(1 << 20):
-        while block:
-            try:
-                content = inflater.decompress(block)
-            except zlib.error:
-                return
-            if content:
-                yield content
-            block = b""
-            if inflater.eof:
-                block = inflater.unused_data
-                inflater = zlib.decompressobj(wbits=31)
-
-
 def streamed_pieces(
-    blocks: Iterator[bytes], rest: bytes, events: EventList, piece_bytes: int = PIECE_BYTES
-) -> Iterator[tuple[bytes, bool]]:
-    """Pieces of whole events from a stream, each with whether it is the last; `rest` is what was read already."""
-    buffer = rest
+    blocks: Iterator[bytes], rest: bytes, events: EventList, wanted: Callable[[int], bool]
+) -> Iterator[tuple[int, bytes]]:
+    """The wanted pieces of a stream with their numbers, each a JSON list of whole events.
+
+    The last comes without its brackets, as number -1: what follows the events is still in it. `rest` is what was read
+    beyond the opening of the list.
+    """
+    index = 0
+    held = [rest]
     for block in blocks:
-        buffer += block
-        if len(buffer) < piece_bytes:
+        comma = _last_comma(block, events.boundary)
+        if comma is None:
+            held.append(block)
             continue
-        found = list(events.boundary.finditer(buffer, len(buffer) - PROBE_BYTES)) or list(
-            events.boundary.finditer(buffer)
-        )
-        if found:
-            comma = comma_after(found[-1])
-            yield buffer[:comma], False
-            buffer = buffer[comma + 1 :]
-    yield buffer, True
+        if wanted(index):
+            yield index, b"".join([b"[", *held, block[:comma], b"]"])
+        index += 1
+        held = [block[comma + 1 :]]
+    yield -1, b"".join(held)
+
+
+def _last_comma(block: bytes, boundary: re.Pattern[bytes]) -> int | None:
+    """The last comma between two events that a block holds."""
+    for begin in (max(0, len(block) - PROBE_BYTES), 0):
+        found = None
+        for found in boundary.finditer(block, begin):  # noqa: B007
+            pass
+        if found is not None:
+            return comma_after(found)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

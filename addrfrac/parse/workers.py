@@ -7,14 +7,17 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from addrfrac.parse import kineto, scan
+from addrfrac.parse import inflate, kineto, scan
 from addrfrac.parse.columns import RawTables, merged
 
 FORK_BYTES = 24 << 20
 """Smaller files are decoded before a second process would have started."""
+USUAL_RATIO = 12
+"""Inflated / gzipped bytes of a trace."""
 MOST_PROCESSES = 4
 NUMBER_BYTES = 4
 
@@ -33,6 +36,47 @@ def read_pieces(path: Path, cuts: list[int]) -> RawTables:
     others = [result for result in results if result is not None]
     # A child that was killed took pieces with it that nobody else has.
     return merged([own, *others]) if len(others) == len(results) else _decode(path, cuts, pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """What one process took from a stream."""
+
+    tables: RawTables
+    events: scan.EventList
+    ending: scan.Ending
+
+
+def read_stream(path: Path) -> Streamed:
+    """The whole of a gzip file: every process inflates it, which is the cheap part, and decodes its share of it."""
+    processes = process_count(path.stat().st_size * USUAL_RATIO)
+    children = [Child(partial(_stream_tables, path, number, processes)) for number in range(1, processes)]
+    own = _decode_stream(path, 0, processes)
+    results = [child.result() for child in children]
+    others = [result for result in results if result is not None]
+    if len(others) < len(results):
+        return _decode_stream(path, 0, 1)
+    return replace(own, tables=merged([own.tables, *others]))
+
+
+def _stream_tables(path: Path, number: int, processes: int) -> RawTables:
+    return _decode_stream(path, number, processes).tables
+
+
+def _decode_stream(path: Path, number: int, processes: int) -> Streamed:
+    """The share of process `number`; process 0 takes the last piece too."""
+    reader = kineto.Reader()
+    ending = scan.Ending(events=b"", fields={}, closed=True)
+    with path.open("rb") as file:
+        blocks = inflate.inflated(file)
+        events, rest = scan.located(path.name, blocks)
+        for index, piece in scan.streamed_pieces(blocks, rest, events, lambda index: index % processes == number):
+            if index >= 0:
+                reader.add(piece, index)
+            elif number == 0:
+                ending = scan.split_ending(piece, events.bare)
+                reader.add(b"[" + ending.events + b"]", scan.LAST_PIECE)
+    return Streamed(tables=reader.tables, events=events, ending=ending)
 
 
 def process_count(size_bytes: int) -> int:
