@@ -598,9 +598,8 @@ class capture:
             return
         self._run._finish()
         if self._rank == 0 and self._world_size is not None:
-            store.write_whole(
-                self._root / SUMMARY, json.dumps(summarise(self._root, self._world_size), indent=1).encode()
-            )
+            summary = summarise(self._root, self._world_size, RANKS_WAIT_S)
+            store.write_whole(self._root / SUMMARY, json.dumps(summary, indent=1).encode())
 
 
 def _rank() -> tuple[int | None, int | None]:
@@ -610,7 +609,7 @@ def _rank() -> tuple[int | None, int | None]:
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def summarise(root: Path, world_size: int, wait_s: float = RANKS_WAIT_S) -> dict[str, Any]:
+def summarise(root: Path, world_size: int, wait_s: float) -> dict[str, Any]:
     """Every rank's median step time, in one table; ranks whose files did not appear in time are listed as missing.
 
     By files and not by a collective, which would hang where a rank has died.

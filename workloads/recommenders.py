@@ -293,7 +293,8 @@ def _facts(shape: _Shape, rows: int, batches: _Batches, configuration: Configura
 
     row_bytes = shape.dimension * 4
     per_feature = [configuration.batch * hot for hot in batches.pooling]
-    distinct = sum(len(ids.unique()) for ids in torch.split(batches.ids[0], per_feature))
+    parts: Any = torch.split(batches.ids[0], per_feature)
+    distinct = sum(len(ids.unique()) for ids in parts)
     return {
         "table_rows": rows,
         "table_bytes": rows * row_bytes * len(batches.pooling),
