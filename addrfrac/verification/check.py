@@ -11,7 +11,7 @@ from addrfrac.verification.exam import Exam, prepare
 from addrfrac.verification.examine import NeedsReseeding, examine
 from addrfrac.verification.processes import Server, WorkerFailure
 from addrfrac.verification.protocols import ADDRFRAC
-from addrfrac.verification.records import Hint, PrecisionClass, Protocol, Status, Verdict
+from addrfrac.verification.records import Hint, PrecisionClass, Protocol, Speed, Status, Verdict
 from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.screen import screen
 from addrfrac.verification.sources import Source, Target
@@ -55,6 +55,7 @@ def check_target(
     exams: Exams | None = None,
     quick: bool = False,
     timeout_s: float = 60.0,
+    timing: bool = True,
 ) -> Verdict:
     """One verdict."""
     started = time.monotonic()
@@ -83,7 +84,13 @@ def check_target(
         findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference raised {error}"))
     except WorkerFailure as error:
         findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference: {error.reason}"))
-    return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0))
+    speed = None
+    if timing and server.device == "cuda" and exam is not None and decide(findings, exam)[0] is Status.PASSED:
+        from addrfrac.verification.stopwatch import measure
+
+        speed, checks = measure(server, target.solution, exam, case=target.case, quick=quick)
+        findings.checks += checks
+    return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)
 
 
 def _reseeded_status(findings: Findings, exam: Exam) -> None:
@@ -108,6 +115,7 @@ def _assemble(
     server: Server,
     started: float,
     secret: int,
+    speed: Speed | None = None,
 ) -> Verdict:
     status, reason = decide(findings, exam)
     if status in (Status.RAISED, Status.CRASHED, Status.TIMEOUT, Status.NOT_LOADED):
@@ -128,7 +136,7 @@ def _assemble(
         distributions_checked=int(findings.facts.get("distributions", 0)),
         distributions_planned=exam.planned if exam else len(protocol.distributions),
         replaced=tuple(exam.replaced) if exam else (),
-        speed=unmeasured(NOT_ON_A_CPU if server.device == "cpu" else "not measured: it did not pass"),
+        speed=speed or unmeasured(NOT_ON_A_CPU if server.device == "cpu" else "not measured"),
         credit=credit_of(findings),
         hints=hints,
         isolation=tuple(findings.layers),

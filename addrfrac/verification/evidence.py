@@ -68,19 +68,26 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
         "library": sorted(set(counts) & LIBRARY_OPERATIONS),
         "matmul": bool(set(counts) & MATMUL_OPERATIONS),
         "swallowed": swallowed[:5],
-        "kernels": _kernels(model, arguments) if device.type == "cuda" else [],
+        **(_kernels(model, arguments) if device.type == "cuda" else {"kernels": []}),
     }
 
 
-def _kernels(model: Any, arguments: Any) -> list[list[Any]]:
-    """[name, microseconds] of the device kernels of one call, largest first."""
+def _kernels(model: Any, arguments: Any) -> dict[str, Any]:
+    """[name, microseconds] of the device kernels of one isolated call, largest first, and their span."""
     from torch.profiler import ProfilerActivity, profile
 
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiled:
+    with torch.no_grad():
         model(*arguments)
         torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+            model(*arguments)
+            torch.cuda.synchronize()
     times: Counter[str] = Counter()
+    starts, ends = [], []
     for event in profiled.events():
-        if event.device_type == torch._C._autograd.DeviceType.CUDA:
+        if event.device_type == torch._C._autograd.DeviceType.CUDA and event.time_range.elapsed_us() > 0:
             times[event.name[:200]] += round(event.time_range.elapsed_us(), 3)
-    return [[name, us] for name, us in times.most_common(40)]
+            starts.append(event.time_range.start)
+            ends.append(event.time_range.end)
+    span = max(ends) - min(starts) if starts else None
+    return {"kernels": [[name, us] for name, us in times.most_common(40)], "span_us": span}

@@ -27,12 +27,25 @@ def round_tensor(values: torch.Tensor, how: str, generator: torch.Generator, dty
     return values * (1 + noise * EPSILON.get(dtype, 2.0**-23))
 
 
+_DRAWS = frozenset({torch.rand, torch.randn, torch.normal})
+_DRAWS_LIKE = frozenset({torch.rand_like, torch.randn_like})
+
+
 class _Promote(TorchFunctionMode):
-    """Every request for a smaller floating dtype is answered with fp64."""
+    """Every request for a smaller floating dtype is answered with fp64; random numbers are drawn natively."""
+
+    def __init__(self, native: torch.dtype) -> None:
+        super().__init__()
+        self.native = native
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
             return args[0].double()
+        if function in _DRAWS:
+            return function(*args, **{**(kwargs or {}), "dtype": self.native}).double()
+        if function in _DRAWS_LIKE:
+            kwargs = {k: v for k, v in (kwargs or {}).items() if k != "dtype"}
+            return function(args[0].to(self.native), *args[1:], **kwargs).double()
         args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in _LOW else a for a in args)
         kwargs = {
             k: torch.float64 if isinstance(v, torch.dtype) and v in _LOW else v for k, v in (kwargs or {}).items()
@@ -41,12 +54,12 @@ class _Promote(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def truth_mode() -> Iterator[None]:
+def truth_mode(native: torch.dtype) -> Iterator[None]:
     """fp64 by default and by force, for the reference's own process only."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _Promote():
+        with _Promote(native):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -156,7 +156,7 @@ class Worker:
                     ) from None
 
     def _gone(self) -> WorkerFailure:
-        code = self.end().get("status")
+        code = self.end(patient=True).get("status")
         if code is None:
             return WorkerFailure(Status.CRASHED, "the process closed its channel before the answer")
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -180,12 +180,12 @@ class Worker:
             return (self.folder / "output.txt").read_text(errors="replace")[-4000:]
         return ""
 
-    def end(self) -> dict[str, Any]:
+    def end(self, *, patient: bool = False) -> dict[str, Any]:
         """Kill it and everything it started; remove its folder."""
         if self.ended is None:
             self.ended = {"status": None, "left": 0}
             with contextlib.suppress(channel.ChannelError):
-                self.ended = self.server.ask({"op": "end", "pid": self.pid, "uid": self.uid})
+                self.ended = self.server.ask({"op": "end", "pid": self.pid, "uid": self.uid, "patient": patient})
             self.sock.close()
             self.printed = self.output()
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -129,12 +129,19 @@ class Handle:
         return self.ask({"op": "set_state", "how": how, "names": names}, values)
 
     def gradients(
-        self, arguments: Arguments, *, seed: int, cotangents: list[int], names: list[str], double: bool
-    ) -> Any:
+        self,
+        arguments: Arguments,
+        *,
+        seed: int,
+        cotangents: list[int],
+        names: list[str],
+        double: bool,
+        dtype: str = "float32",
+    ) -> dict[str, Any]:
         """Gradients of inputs and named parameters for the cotangents, and whether outputs were attached."""
         arena = self.place(arguments)
         request = {"op": "call", "key": arena.key, "seed": seed, "grad": cotangents, "double": double}
-        return self.ask(request | {"parameters": names})
+        return self.ask(request | {"parameters": names, "dtype": dtype})
 
     def close(self) -> None:
         """End the process and drop its arenas."""

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from addrfrac.verification import channel, worker
@@ -41,7 +42,7 @@ def main(fd: int, device: str) -> None:
         if request["op"] == "fork":
             channel.send(control, {"pid": _fork(request, control, fds[0])})
         else:
-            channel.send(control, _end(int(request["pid"]), int(request["uid"])))
+            channel.send(control, _end(int(request["pid"]), int(request["uid"]), bool(request.get("patient"))))
 
 
 def _fork(request: dict[str, object], control: socket.socket, fd: int) -> int:
@@ -61,12 +62,17 @@ def _fork(request: dict[str, object], control: socket.socket, fd: int) -> int:
         os._exit(code)
 
 
-def _end(pid: int, uid: int) -> dict[str, object]:
+def _end(pid: int, uid: int, patient: bool) -> dict[str, object]:
     """Kill a worker, its process group and whatever it left behind; say how it had ended and what was left."""
     status = None
     with contextlib.suppress(ChildProcessError):
-        done, code = os.waitpid(pid, os.WNOHANG)
-        status = os.waitstatus_to_exitcode(code) if done else None
+        for _ in range(10):  # a process that is just ending shows how, if given a moment
+            done, code = os.waitpid(pid, os.WNOHANG)
+            if done:
+                status = os.waitstatus_to_exitcode(code)
+                break
+            if patient:
+                time.sleep(0.01)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -19,8 +19,8 @@ SEVERITY = (
     Status.ALIASED,
     Status.NOT_WRITTEN,
     Status.CHANGED_STATE,
+    Status.IGNORES_PARAMETERS,  # noted only where the values were right before the parameters changed
     Status.WRONG_VALUES,
-    Status.IGNORES_PARAMETERS,
     Status.UNSTABLE,
     Status.SHAPE_SPECIALISED,
     Status.WRONG_GRADIENTS,

@@ -55,6 +55,8 @@ class State:
         self.functions = tripwires.functions()
         self.settings = tripwires.settings()
         self.module_file = ""
+        self.block: Any = None
+        self.variants: dict[str, Any] = {}
 
 
 def main(sock: socket.socket, request: dict[str, Any]) -> None:
@@ -225,7 +227,8 @@ def _call(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
         "changed_on_device": inputs.changed_on_device(),
     }
     if message.get("hold"):
-        state.held.extend(t for t in tensors_of(output) if type(t) in (torch.Tensor, torch.nn.Parameter))
+        plain = [t for t in tensors_of(output) if type(t) in (torch.Tensor, torch.nn.Parameter)]
+        state.held.extend(t for t in plain if t.device.type == state.device.type and t.layout == torch.strided)
     if message.get("poison") is not None:
         _libc.mallopt(_M_PERTURB, 0)
     return answer, capture
@@ -286,7 +289,7 @@ def _truth(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
         round_tensor(t.double(), how, generator, message["dtype"]) if t.is_floating_point() else _clone(t)
         for t in inputs.tensors
     ]
-    with truth_mode(), torch.no_grad():
+    with truth_mode(channel.DTYPES[message["dtype"]]), torch.no_grad():
         output = model(*unflatten(inputs.tree, doubles))
     tree, tensors = flatten(output)
     return {"tree": tree, "count": len(tensors)}, channel.pack(tensors)
@@ -313,7 +316,7 @@ def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any
     seed_everything(int(message["seed"]), fast=True)
     with torch.enable_grad():
         if double:
-            with truth_mode():
+            with truth_mode(channel.DTYPES[message["dtype"]]):
                 output = model(*unflatten(inputs.tree, leaves))
         else:
             output = model(*unflatten(inputs.tree, leaves))
@@ -348,7 +351,17 @@ def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[st
     return run_published(loaded[0], loaded[1], message["protocol"], state.device, str(message["dtype"]))
 
 
+def _time(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
+    """One phase of a block of timed calls; see `timed`."""
+    from addrfrac.verification import timed
+
+    if message["phase"] == "prepare":
+        return timed.prepare_block(state, message)
+    return timed.run_block(state, message) if message["phase"] == "run" else timed.finish_block(state)
+
+
 _OPERATIONS = {
+    "time": _time,
     "published": _published,
     "load": _load,
     "inputs": _inputs,
