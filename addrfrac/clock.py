@@ -36,6 +36,23 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def reset_peak(device: torch.device) -> None:
+    """Begin anew what `peak_bytes` reports."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """Most that torch's allocator held since `reset_peak`; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    import torch
+
+    return int(torch.cuda.max_memory_allocated(device))
+
+
 @dataclass(slots=True, kw_only=True)
 class Stopwatch:
     """Readings at step boundaries; no step waits for the device, only `stop` does."""
@@ -114,17 +131,19 @@ def capture_graph(run: Callable[[], object], advance: Callable[[], None] | None,
     cuda: Any = torch.cuda
     stream = cuda.Stream(device)
     graph = torch.cuda.CUDAGraph()
+    current = torch.cuda.current_stream(device)
     try:
-        stream.wait_stream(torch.cuda.current_stream(device))
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):
             for _ in range(GRAPH_WARMUP):
                 run()
-        torch.cuda.current_stream(device).wait_stream(stream)
+        current.wait_stream(stream)
         torch.cuda.synchronize(device)
         with torch.cuda.graph(graph, stream=stream):
             run()
         torch.cuda.synchronize(device)
     except RuntimeError as error:  # torch.AcceleratorError and OutOfMemoryError are among them
+        torch.cuda.set_stream(current)  # a capture that fails at its end leaves its own stream behind
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return f"capture failed: {first_line}"
 

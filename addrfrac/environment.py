@@ -64,6 +64,20 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
+def torch_device(name: str) -> torch.device:
+    """The torch device of that name, with its index. Raises AddrfracError where torch or the device is missing."""
+    try:
+        import torch
+    except ImportError as error:
+        raise AddrfracError("torch is not installed; install it with: pip install 'addrfrac[models]'") from error
+    if name == "cpu":
+        return torch.device("cpu")
+    if not has_cuda():
+        raise AddrfracError("no CUDA device here; use --device cpu, or analyze a trace recorded elsewhere")
+    index = torch.device(name).index
+    return torch.device("cuda", torch.cuda.current_device() if index is None else index)
+
+
 def describe(device: torch.device, states: tuple[DeviceState, ...] = ()) -> Environment:
     """The environment of a figure measured on `device`, with the numeric switches in force at the call."""
     import torch

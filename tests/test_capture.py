@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
 import addrfrac
+import addrfrac.loop
 from addrfrac import clock, registry
 from addrfrac.errors import AddrfracError, OutOfDeviceMemory
 from addrfrac.records import Configuration, Workload
@@ -156,6 +158,20 @@ def test_the_host_s_out_of_memory_is_told_too(tmp_path):
     workload = workload_of(build)
     with pytest.raises(OutOfDeviceMemory, match="out of memory on cpu"):
         capture.measure(workload, configured(workload), tmp_path / "run", progress=quiet)
+
+
+def test_a_measured_model_is_gone_afterwards(tmp_path):
+    alive = []
+
+    def build(configuration, device):
+        model = torch.nn.Linear(4, 4)
+        model.itself = [model]  # as hooks and replaced methods make them
+        alive.append(weakref.ref(model))
+        return lambda: model(torch.ones(1, 4))
+
+    workload = workload_of(build)
+    capture.measure(workload, configured(workload), tmp_path / "run", progress=quiet)
+    assert alive[0]() is None
 
 
 def test_other_runtime_errors_are_not_called_memory(tmp_path):
@@ -362,7 +378,7 @@ def test_each_rank_writes_its_own_folder_and_rank_0_the_summary(tmp_path, monkey
 def test_a_rank_that_never_wrote_is_listed_as_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(capture, "RANKS_WAIT_S", 0.1)
+    monkeypatch.setattr(addrfrac.loop, "RANKS_WAIT_S", 0.1)
     loop(tmp_path, 9)
     assert json.loads((tmp_path / "summary.json").read_text())["missing_ranks"] == [1]
 
@@ -383,7 +399,7 @@ def test_the_summary_waits_for_a_slower_rank(tmp_path):
 
     timer = threading.Timer(0.2, write)
     timer.start()
-    summary = capture.summarise(tmp_path, 1, wait_s=10.0)
+    summary = addrfrac.loop.summarise(tmp_path, 1, wait_s=10.0)
     timer.join()
     assert summary["missing_ranks"] == []
     assert summary["ranks"][0]["step_us"] == 2.0

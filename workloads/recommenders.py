@@ -318,7 +318,7 @@ def _notes(rows: int, facts: dict[str, Any], configuration: Configuration, devic
     if device.type == "cpu" and configuration.rows is None:
         notes.append(f"tables have {rows} rows on the CPU, {ROWS_ON_GPU} on a GPU")
     if device.type == "cuda":
-        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+        l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
         if facts["table_bytes"] < 10 * l2_bytes:
             notes.append("the tables are under ten times the L2 cache, so lookups are faster than in a real model")
     return tuple(notes)

@@ -58,14 +58,13 @@ def _fitting(routing: str) -> Callable[[Any, torch.Tensor], Any]:
     """A forward that fits the router's bias to the tokens it sees, then routes with it."""
 
     def forward(router: Any, hidden_states: torch.Tensor) -> Any:
-        import torch
-
-        ours, stock = _route(router, hidden_states), router.stock_forward(hidden_states)
-        if not all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(ours[:2], stock[:2], strict=True)):
+        ours, stock = _route(router, hidden_states)[0].float(), router.stock_forward(hidden_states)[0].float()
+        # Logits only, and to a few roundings of bf16: near a tie the choice itself may differ.
+        if ours.shape != stock.shape or float((ours - stock).abs().max()) > 0.02 * float(stock.abs().max()):
             raise AddrfracError(
                 "this version of transformers routes otherwise than known; use transformers 5.17 to 5.24"
             )
-        bias = _fit(ours[0].float(), router.top_k, target_shares(routing, router.num_experts))
+        bias = _fit(ours, router.top_k, target_shares(routing, router.num_experts))
         router.routing_bias.copy_(bias)
         return _route(router, hidden_states)
 
