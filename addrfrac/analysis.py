@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from addrfrac import __version__, stats
-from addrfrac.attribute import attribute
+from addrfrac.attribute import Attribution, attribute
 from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, classify
 from addrfrac.errors import AddrfracError
 from addrfrac.parse import grade, read_ranks, read_trace
 from addrfrac.project import project
-from addrfrac.records import Capture, Policy, Run, Times, Trace, TraceSource, Wall
+from addrfrac.records import Capture, Labels, Policy, Run, Serving, Times, Trace, TraceSource, Wall, Window
+from addrfrac.serving import Cut, cut, serve
 from addrfrac.store import SCHEMA
+from addrfrac.weights import load_weights
 from addrfrac.window import find_window
 
 T = TypeVar("T")
@@ -33,6 +35,10 @@ class Options:
     rules: RuleSet = BUILT_IN
     steps: str | None = None
     annotation: str | None = None
+    steps_by: str | None = None
+    """Cut a serving trace at 'graph-launch' or 'annotation:REGEX'."""
+    weights: Path | None = None
+    """How often each kind of serving step occurs."""
     wall_ms: float | None = None
     """The user's own unprofiled step time, where the trace has none."""
     capture: Path | None = None
@@ -63,7 +69,8 @@ def build_run(
     clock = {} if timings is None else timings
     capture = read_trace(options.capture) if options.capture is not None else None
     labels = _timed(clock, "classify", lambda: classify(trace, options.rules, capture=capture))
-    window = _timed(clock, "window", lambda: find_window(trace, steps=options.steps, annotation=options.annotation))
+    steps = _timed(clock, "window", lambda: _steps(trace, labels, options))
+    window = steps.window if isinstance(steps, Cut) else steps
     ours = saved_capture(trace)
     wall = _given_wall(options.wall_ms) if options.wall_ms is not None else ours.wall if ours is not None else None
     found = _timed(clock, "attribute", lambda: attribute(trace, labels, window, options.policies, options.policy, wall))
@@ -88,9 +95,26 @@ def build_run(
         projection=_timed(clock, "project", lambda: project(found.accounts, found.kernels)),
         parameters=ours.parameters if ours is not None else None,
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
+        serving=_serving(steps, found, options) if isinstance(steps, Cut) else None,
         extra=dict(ours.extra) if ours is not None else {},
         notes=(*(ours.notes if ours is not None else ()), *found.notes),
     )
+
+
+def _steps(trace: Trace, labels: Labels, options: Options) -> Window | Cut:
+    """The steps that the options ask for; a Cut where they are a serving engine's."""
+    if options.steps_by is None:
+        if options.weights is not None:
+            raise AddrfracError("--weights weighs the buckets of a serving trace; say how to cut it with --steps-by")
+        return find_window(trace, steps=options.steps, annotation=options.annotation)
+    if options.annotation is not None:
+        raise AddrfracError("--annotation and --steps-by both choose the steps; give one of them")
+    return cut(trace, labels, options.steps_by, steps=options.steps)
+
+
+def _serving(steps: Cut, found: Attribution, options: Options) -> Serving:
+    weights = load_weights(options.weights) if options.weights is not None else None
+    return serve(steps, found.held, [step.launches for step in found.accounts.steps], weights)
 
 
 def saved_capture(trace: Trace) -> Capture | None:

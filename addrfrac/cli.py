@@ -211,6 +211,13 @@ def analyze(
     annotation: Annotated[
         str | None, typer.Option(metavar="NAME", help="Take the ranges of this name for steps.")
     ] = None,
+    steps_by: Annotated[
+        str | None,
+        typer.Option(metavar="graph-launch|annotation:REGEX", help="Cut a serving trace into steps of several kinds."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML or bucket,weight table: how often each kind occurs.")
+    ] = None,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
     capture: Annotated[
@@ -228,6 +235,8 @@ def analyze(
         command=_command(),
         steps=steps,
         annotation=annotation,
+        steps_by=steps_by,
+        weights=weights,
         wall_ms=wall_ms,
         capture=capture,
     )

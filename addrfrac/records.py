@@ -690,7 +690,7 @@ class Bucket:
     """One kind of step of a serving trace (means over its steps)."""
 
     name: str
-    """'decode batch 17-32', 'prefill 513-1024 tokens', 'graph A (415 kernels)', ..."""
+    """'decode batch 17-32', 'prefill 513-1024 tokens', 'graph A (415 nodes)', ..."""
     phase: str
     """'prefill', 'decode', 'mixed', 'idle' or 'unknown'."""
     steps: int
