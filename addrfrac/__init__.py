@@ -1,11 +1,8 @@
 """How much of a real workload's GPU time can replacement kernels reach, and how much do they really win?"""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
-
-if TYPE_CHECKING:
-    from addrfrac.capture import capture as capture
 
 
 def __getattr__(name: str) -> Any:

@@ -183,7 +183,8 @@ def _prepared(step: Step, configuration: Configuration) -> Step:
     torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # 8 by default, then a frame silently runs eager
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     torch._dynamo.utils.counters.clear()
-    if isinstance(step.model, torch.nn.Module):
+    # Dynamo passes over the frames of torch's own modules, so a bare nn.Sequential compiles only from outside.
+    if isinstance(step.model, torch.nn.Module) and not type(step.model).__module__.startswith("torch."):
         step.model.compile(dynamic=False)
         return step
     return dataclasses.replace(step, run=torch.compile(step.run, dynamic=False))
