@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+ELEMENTWISE = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+)
 GEMM = "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN"
 
 
@@ -44,11 +46,20 @@ def trace_events(steps: int = 6, add_us: float = 5.0) -> list[dict[str, object]]
         for k, (op, kernel, length) in enumerate((("aten::mm", GEMM, 20.0), ("aten::add", ELEMENTWISE, add_us))):
             start = t + 10 + 30 * k
             correlation = 10 * step + k + 1
-            events.append({**at, "cat": "cpu_op", "name": op, "ts": start, "dur": 9, "args": {"External id": correlation}})
+            events.append(
+                {**at, "cat": "cpu_op", "name": op, "ts": start, "dur": 9, "args": {"External id": correlation}}
+            )
             launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": start + 1, "dur": 3}
             events.append({**at, **launch, "args": {"correlation": correlation}})
             kernel_args = {"correlation": correlation, "device": 0, "stream": 7}
-            kernel_event = {"cat": "kernel", "name": kernel, "pid": 0, "tid": 7, "ts": start + 8, "dur": length + 0.1 * step}
+            kernel_event = {
+                "cat": "kernel",
+                "name": kernel,
+                "pid": 0,
+                "tid": 7,
+                "ts": start + 8,
+                "dur": length + 0.1 * step,
+            }
             events.append({"ph": "X", **kernel_event, "args": kernel_args})
     return events
 
