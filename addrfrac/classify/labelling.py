@@ -76,6 +76,10 @@ _ATTENTION_IN_LIST = re.compile(
 )
 
 
+_TRITON_NAME = re.compile(r"^[a-z][a-z0-9_]*_kernel(?:_[a-z0-9_]+)?$")
+_BARE_NAME_EVIDENCE = "owner read from the form of the name: bare and lower-case, as Triton's kernels are"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackVerdict:
     """What the ops that launched a kernel say."""
@@ -300,6 +304,8 @@ def _provider(
     if stack.provider:
         incumbent = rules.incumbents.get(stack.provider, Incumbent.UNKNOWN)
         return stack.provider, "namespace of the launching op", incumbent, ()
+    if normal.is_bare and _TRITON_NAME.match(normal.text):
+        return "triton", "bare name", rules.incumbents.get("triton", Incumbent.UNKNOWN), (_BARE_NAME_EVIDENCE,)
     return UNKNOWN_PROVIDER, NO_RULE, Incumbent.UNKNOWN, ()
 
 

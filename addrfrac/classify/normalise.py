@@ -38,6 +38,8 @@ class NormalName:
     """Qualified name with template arguments, no return type, no arguments."""
     fused_ops: tuple[str, ...] = ()
     """Ops that a generated kernel's name lists."""
+    is_bare: bool = False
+    """Written without namespace, template arguments and argument list, as Triton's kernels are."""
 
 
 @lru_cache(maxsize=65536)
@@ -53,7 +55,8 @@ def normalise(name: str) -> NormalName:
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
     text = _without_arguments(_without_return_type(text))
-    return NormalName(text=_TRITON_SIGNATURE.sub("", text) if "<" not in text else text)
+    is_bare = text == name.strip().removesuffix(".kd") and text.isidentifier()
+    return NormalName(text=_TRITON_SIGNATURE.sub("", text) if "<" not in text else text, is_bare=is_bare)
 
 
 def head(text: str) -> str:

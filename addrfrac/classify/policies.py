@@ -11,7 +11,7 @@ from addrfrac.errors import AddrfracError
 from addrfrac.records import Bound, Incumbent, Label, Op, Policy
 
 _SYSTEM_OPS = frozenset({Op.MEMCPY, Op.MEMSET, Op.COMMUNICATION})
-_SYSTEM_PROVIDERS = frozenset({"cuda_driver", "nccl", "rccl", "nvshmem", "deep_ep", "aten_dispatch"})
+_SYSTEM_PROVIDERS = frozenset({"cuda_driver", "nccl", "rccl", "gloo", "nvshmem", "deep_ep", "aten_dispatch"})
 
 PAPER = Policy(
     name="paper",
@@ -21,7 +21,7 @@ PAPER = Policy(
     library_incumbents=frozenset(),
     system_ops=_SYSTEM_OPS,
     system_providers=_SYSTEM_PROVIDERS,
-    about="by op: GEMM, convolution, attention, RNN, linear algebra, FFT, sparse products are library, whoever runs them",
+    about="by op: GEMM, convolution, attention, RNN, linear algebra, FFT, sparse products are library, whoever runs",
 )
 VENDOR = Policy(
     name="vendor",
