@@ -13,6 +13,7 @@ from addrfrac.records import Diff, Run, WhatIf
 from addrfrac.report import comparison, difference, markdown, page, tables, terminal
 from addrfrac.report.document import plotly_source
 from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
+from addrfrac.report.picture import render_picture
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,7 @@ __all__ = [
     "render_diff",
     "render_index",
     "render_index_markdown",
+    "render_picture",
     "render_what_if",
 ]
 

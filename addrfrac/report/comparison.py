@@ -46,7 +46,7 @@ def _headline_table(runs: Sequence[Run]) -> str:
                 units.DASH if times is None else units.microseconds_range(times.low_us, times.high_us),
                 units.microseconds(None if graph is None else graph.median_us, units.DASH),
                 units.microseconds(run.accounts.span_us),
-                units.percent(facts.busy_of_span(run), units.DASH),
+                facts.busy_share(run, units.DASH),
                 facts.throughput_text(run, units.DASH),
                 facts.host_answer(run),
                 escape(run.grade.letter),
@@ -99,8 +99,8 @@ def _sweep(runs: Sequence[Run], placed: Figures) -> str:
 def _steps_of_all(runs: Sequence[Run], placed: Figures) -> str:
     picture = placed.place(
         figures.steps_of_all(runs),
-        "The profiled step by bound, as shares of its span",
-        "One stacked bar a run: library, system, unknown and replaceable time, overlap and gaps.",
+        "The step by who could replace it",
+        "One stacked bar a run: library, system, unknown and replaceable time, overlap, and time without a kernel.",
         _policies_in_force(runs),
     )
     frame = tables.classes_of_all(runs)

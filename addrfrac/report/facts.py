@@ -219,6 +219,30 @@ def wall_us(run: Run) -> float | None:
     return None if run.wall is None else run.wall.step_us
 
 
+def busy_share(run: Run, missing: str = units.NOT_MEASURED) -> str:
+    """Busy share of the unprofiled wall, or of the profiled span, said so, where no wall was measured."""
+    if wall_us(run) is not None:
+        return units.percent(busy_of_wall(run), missing)
+    share = busy_of_span(run)
+    return missing if share is None else f"{units.percent(share)} of span"
+
+
+DISTORTED = 1.1
+"""A profiled span longer than this many walls is the profiler's work in good part."""
+
+
+def distortion_line(run: Run) -> str:
+    """A warning where the profiler stretched the step; '' where it did not or where that is not known."""
+    factor = run.accounts.distortion
+    if factor is None or factor <= DISTORTED:
+        return ""
+    return (
+        f"The profiler stretched this step: its span is {units.significant(factor)} times the unprofiled wall. "
+        f"Kernel times stand; the gaps are in good part the profiler's. Unprofiled, kernels fill {busy_share(run)} "
+        "of the wall."
+    )
+
+
 def busy_line(run: Run) -> str:
     """Busy time a step, as shares of span and wall, with the distortion between the two."""
     if not run.accounts.span_us:
@@ -402,14 +426,14 @@ def headline_columns(names: Sequence[str]) -> list[str]:
 
 
 def headline_cells(run: Run, names: Sequence[str]) -> list[str]:
-    """Step, graph, busy share of span, share of busy under each policy, ceiling of busy under the run's own, host."""
+    """Step, graph, busy share, share of busy under each policy, ceiling of busy under the run's own, host."""
     own = run.addressable.by_policy.get(run.addressable.policy)
     graph = run.wall.graph if run.wall is not None else None
     shares = [run.addressable.by_policy.get(name) for name in names]
     return [
         units.microseconds(wall_us(run), units.DASH),
         units.microseconds(None if graph is None else graph.median_us, units.DASH),
-        units.percent(busy_of_span(run), units.DASH),
+        busy_share(run, units.DASH),
         *(units.DASH if share is None else range_percent(share.share_of_busy, units.DASH) for share in shares),
         units.DASH if own is None else ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
         host_answer(run),

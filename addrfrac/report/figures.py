@@ -27,6 +27,8 @@ BOUND_COLOURS = {
     Bound.REPLACEABLE: "#dd8a2e",
 }
 OVERLAP_COLOUR = "#3d9c90"
+PART_COLOURS = {**{str(bound): colour for bound, colour in BOUND_COLOURS.items()}, tables.OVERLAP: OVERLAP_COLOUR}
+"""Of `tables.parts`; what is not here is idle."""
 POLICY_COLOURS = ("#c2541e", "#2f6db5", "#2e8f7d", "#8a5fb5", "#7a7f36", "#b8457a", "#3f8fb8", "#8c6239")
 
 # Cool for what the default policy calls a library op, warm for the rest, grey for copies and communication.
@@ -344,35 +346,32 @@ def profiled_steps(run: Run) -> go.Figure:
 
 
 def steps_of_all(runs: Sequence[Run]) -> go.Figure:
-    """One stacked bar a run: the profiled step by bound, overlap and gaps, as shares of its span."""
+    """One stacked bar a run: the step by bound, overlap and time without a kernel, as shares of the whole step."""
+    of_wall = tables.all_have_walls(runs)
     labels = [_text(clipped(label, 34)) for label in facts.labels(runs)]
     figure = _figure(height=110 + 40 * len(runs))
-    frames = [tables.accounts(run) for run in runs]
-    groups: list[tuple[str, str, Any]] = [
-        (str(bound), BOUND_COLOURS[bound], lambda frame, bound=bound: frame["bound"] == bound)
-        for bound in tables.BOUND_ORDER
-    ]
-    groups.append(("two classes at once", OVERLAP_COLOUR, lambda frame: frame["kind"] == "overlap"))
-    groups.append(("gaps", GAP, lambda frame: frame["kind"] == "gap"))
-    for name, colour, chosen in groups:
-        us = [float(frame[chosen(frame)]["us"].sum()) for frame in frames]
+    parts = [dict(tables.parts(run, of_wall)) for run in runs]
+    wholes = [sum(part.values()) or 1.0 for part in parts]
+    for name in parts[0]:
+        us = [part[name] for part in parts]
         if not any(us):
             continue
-        shares = [value / (run.accounts.span_us or 1.0) for value, run in zip(us, runs, strict=True)]
+        shares = [value / whole for value, whole in zip(us, wholes, strict=True)]
         figure.add_bar(
             y=labels,
             x=shares,
             orientation="h",
             name=name,
-            marker={"color": colour, "line": {"color": PAPER, "width": 1}},
+            marker={"color": PART_COLOURS.get(name, GAP), "line": {"color": PAPER, "width": 1}},
             customdata=[
                 f"{units.microseconds(value)}, {units.percent(share)}" for value, share in zip(us, shares, strict=True)
             ],
-            hovertemplate=f"<b>{name}</b>, %{{y}}<br>%{{customdata}} of span<extra></extra>",
+            hovertemplate=f"<b>{name}</b>, %{{y}}<br>%{{customdata}} of the step<extra></extra>",
         )
     figure.update_layout(barmode="stack", bargap=0.3, showlegend=True)
     figure.update_yaxes(autorange="reversed", showgrid=False, tickfont={"color": INK})
-    figure.update_xaxes(title_text="share of the profiled span", tickformat=".0%", range=[0, 1])
+    whole = "unprofiled wall" if of_wall else "profiled span"
+    figure.update_xaxes(title_text=f"share of the {whole}", tickformat=".0%", range=[0, 1])
     return figure
 
 

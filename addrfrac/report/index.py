@@ -32,7 +32,7 @@ def render_index(entries: Sequence[IndexEntry]) -> str:
 
 NOTE = (
     "Addressable: share of busy time, from replaceable kernels alone to replaceable or unknown ones. Ceiling: Amdahl "
-    "on that share, a bound. Busy: share of the profiled span in which a kernel ran."
+    "on that share, a bound. Busy: share of the unprofiled step in which a kernel ran."
 )
 
 

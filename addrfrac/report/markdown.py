@@ -90,6 +90,7 @@ def _answer_lines(run: Run) -> list[tuple[str, str]]:
         ("rate", "" if facts.throughput(run) is None else facts.throughput_text(run)),
         ("busy", facts.busy_line(run)),
         ("host", facts.host_line(run)),
+        ("note", facts.distortion_line(run)),
         ("depth", facts.extrapolation_line(run)),
     ]
 

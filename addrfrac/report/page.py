@@ -105,7 +105,7 @@ def _tiles(run: Run) -> str:
             facts.interval(times) if times else "no wall was measured",
         ),
         ("Step as a CUDA graph", *_graph_tile(run)) if run.wall is not None else ("", "", ""),
-        ("Busy", units.percent(facts.busy_of_span(run)), facts.busy_line(run)),
+        ("Busy", facts.busy_share(run), facts.busy_line(run)),
         ("Host", facts.host_answer(run), run.accounts.host_bound_evidence),
         ("Rate", facts.throughput_text(run), "at the unprofiled step time") if facts.throughput(run) else ("", "", ""),
         ("Launches a step", units.count(run.accounts.launches), facts.launches_line(run)),
@@ -149,7 +149,9 @@ def _step(run: Run, placed: Figures) -> str:
             "Forward, backward, optimizer",
             "Stacked bars of the time by phase and bound; the table beside it has the numbers.",
         ) + _phase_table(run)
-    return section("step", "Where the step goes", picture, _accounts_table(run), split)
+    stretched = facts.distortion_line(run)
+    warning = f'<p class="banner" role="note">{escape(stretched)}</p>' if stretched else ""
+    return section("step", "Where the step goes", warning, picture, _accounts_table(run), split)
 
 
 def _accounts_table(run: Run) -> str:

@@ -118,6 +118,29 @@ def accounts(run: Run) -> pd.DataFrame:
     return whole
 
 
+IDLE = "no kernel"
+OVERLAP = "two at once"
+
+
+def all_have_walls(runs: Sequence[Run]) -> bool:
+    """Whether the runs can be set side by side on their unprofiled steps."""
+    return all(facts.wall_us(run) for run in runs)
+
+
+def parts(run: Run, of_wall: bool) -> list[tuple[str, float]]:
+    """The step by bound, then overlap, then time without a kernel, as (name, us); the parts sum to the step.
+
+    Of the wall, where it was measured: the profiler stretches gaps, so those of its timeline are not the step's. Wall
+    and busy time come from different steps; where busy time is the longer, nothing is idle.
+    """
+    frame = accounts(run)
+    by_bound = frame[frame["kind"] == "class"].groupby("bound")["us"].sum()
+    rows = [(str(bound), float(by_bound.get(str(bound), 0.0))) for bound in BOUND_ORDER]
+    whole_us = (facts.wall_us(run) or 0.0) if of_wall else run.accounts.span_us
+    idle_us = max(0.0, whole_us - run.accounts.busy_us)
+    return [*rows, (OVERLAP, run.accounts.overlap_us), (IDLE, idle_us)]
+
+
 def phases(run: Run) -> pd.DataFrame:
     """Exclusive time a step by phase and bound; columns phase, bound, us, device_us, launches."""
     import pandas as pd

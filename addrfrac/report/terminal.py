@@ -102,6 +102,7 @@ def _answer_lines(run: Run) -> list[tuple[str, str]]:
         ("Busy", facts.busy_line(run)),
         ("Spread", facts.sampling_line(run)),
         ("Host", facts.host_line(run)),
+        ("Note", facts.distortion_line(run)),
         ("Depth", facts.extrapolation_line(run)),
     ]
     return [(word, text) for word, text in lines if text]
@@ -260,7 +261,7 @@ def _headlines(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:
         table.add_row(
             label,
             units.microseconds(facts.wall_us(run), units.DASH),
-            units.percent(facts.busy_of_span(run), units.DASH),
+            facts.busy_share(run, units.DASH),
             *(_share_of_busy(run, name) for name in names),
             units.DASH if own is None else facts.ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
         )

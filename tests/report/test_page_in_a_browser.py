@@ -59,14 +59,17 @@ class Opened:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., Opened]:
-    """page text -> what the browser made of it; `script` runs after the page's own."""
+    """page, as text or as a file -> what the browser made of it; `script` runs after the page's own."""
 
-    def open_page(page: str, *, dark: bool = False, script: str = "") -> Opened:
-        folder = tmp_path / "runs"
-        folder.mkdir(exist_ok=True)
+    def written(text: str) -> Path:
+        file = tmp_path / "runs" / "report.html"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
         (tmp_path / "plotly.min.js").write_text(report.plotly_source(), encoding="utf-8")
-        file = folder / "report.html"
-        file.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+        return file
+
+    def open_page(page: str | Path, *, dark: bool = False, script: str = "") -> Opened:
+        file = page if isinstance(page, Path) else written(page.replace("</body>", f"<script>{script}</script></body>"))
         assert CHROMIUM is not None
         done = subprocess.run(
             [
@@ -134,6 +137,19 @@ def test_hostile_text_runs_nothing_and_draws_everything(make: Make, opened: Call
 @pytest.mark.parametrize(("name", "figures"), [("empty", 0), ("foreign", 3), ("grid", 4)])
 def test_runs_with_parts_missing_open_clean(make: Make, opened: Callable[..., Opened], name: str, figures: int) -> None:
     assert_clean(opened(shared(make(name))), figures)
+
+
+PUBLISHED = Path(__file__).parents[2] / "reports"
+
+
+def test_a_published_page_and_the_index_open_clean_where_they_lie(opened: Callable[..., Opened]) -> None:
+    pages = sorted(PUBLISHED.glob("*/report.html"))
+    if not pages:
+        pytest.skip("nothing is published under reports/")
+    page = opened(pages[0])
+    assert_clean(page, figures=page.dom.count("data-figure="))
+    assert page.figures
+    assert_clean(opened(PUBLISHED / "index.html"), figures=0)
 
 
 PRESS_THE_TOGGLE = """

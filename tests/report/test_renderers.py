@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import markdown_it
 import msgspec
@@ -330,6 +331,36 @@ def test_the_index_links_every_run_with_its_headline(runs: ModuleType) -> None:
     assert table.count("\n") == 2 + len(entries)
     assert "](resnet50/report.html)" in table
     assert "(a%20b/report.html)" in table
+
+
+def test_the_picture_is_whole_xml_whose_bars_fill_their_width(case: tuple[Run, ...]) -> None:
+    picture = ElementTree.fromstring(report.render_picture(case))
+    bars: dict[str, float] = {}
+    for rectangle in picture.iter("{http://www.w3.org/2000/svg}rect"):
+        if rectangle.get("width") != "11":
+            top = rectangle.attrib["y"]
+            bars[top] = bars.get(top, 0.0) + float(rectangle.attrib["width"])
+    assert len(bars) == sum(1 for run in case if run.kernels)
+    for width in bars.values():
+        assert width == pytest.approx(400, rel=0.001)
+    assert not [element for element in picture.iter() if element.tag.endswith(("}script", "}image", "}a"))]
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_step_that_the_profiler_stretched_is_shown_with_a_warning(runs: ModuleType, format: str) -> None:
+    stretched = runs.full(gap_us=4000.0, wall_factor=0.5)
+    text = _words(report.render([stretched], format))
+    assert "its span is 2.00 times the unprofiled wall" in text
+    assert "The profiler stretched" not in _words(report.render([runs.full()], format))
+
+
+def test_parts_of_a_stretched_step_sum_to_the_wall_and_not_to_the_span(runs: ModuleType) -> None:
+    stretched = runs.full(gap_us=4000.0, wall_factor=0.6)
+    parts = dict(tables.parts(stretched, of_wall=True))
+    assert sum(parts.values()) == pytest.approx(stretched.wall.step_us)
+    assert sum(dict(tables.parts(stretched, of_wall=False)).values()) == pytest.approx(
+        stretched.accounts.span_us, rel=0.001
+    )
 
 
 def _words(text: str) -> str:
