@@ -1,5 +1,6 @@
 """Capture end to end on the CPU: a workload, a user's own loop, and what must not be left behind."""
 
+import contextlib
 import gzip
 import importlib
 import json
@@ -7,13 +8,14 @@ import os
 import subprocess
 import sys
 import threading
+import types
 import weakref
 
 import pytest
 
 import addrfrac
 import addrfrac.loop
-from addrfrac import clock, registry
+from addrfrac import clock, recorder, registry
 from addrfrac.errors import AddrfracError, OutOfDeviceMemory
 from addrfrac.records import Configuration, Workload
 
@@ -283,6 +285,124 @@ def test_device_times_are_those_between_events_around_each_step(monkeypatch):
     assert times.samples_us == (1000.0, 2000.0, 3000.0)
     assert times.median_us == 2000.0
     assert "one synchronisation after the last" in watch.host_times("steps").method
+
+
+class FakeGraph:
+    def __init__(self):
+        self.replays = 0
+
+    def replay(self):
+        self.replays += 1
+        torch.ones(4) + 1
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """torch.cuda as capture uses it, with the work on the CPU: shows the order of things, not their times."""
+    log: list[str] = []
+    events = FakeEvents()
+    gpu = torch.device("cuda", 0)
+
+    @contextlib.contextmanager
+    def context(name):
+        log.append(f"{name} begins")
+        yield
+        log.append(f"{name} ends")
+
+    def synchronize(device=None):
+        events.now_ms += 1.0
+
+    class Stream:
+        def __init__(self, device=None):
+            pass
+
+        def wait_stream(self, other):
+            log.append("wait")
+
+    fakes = {
+        "Event": events.event,
+        "Stream": Stream,
+        "current_stream": lambda device=None: Stream(),
+        "stream": lambda stream: context("side stream"),
+        "set_stream": lambda stream: log.append("stream set back"),
+        "synchronize": synchronize,
+        "CUDAGraph": FakeGraph,
+        "graph": lambda graph, stream: context("graph"),
+        "set_device": lambda device: None,
+        "reset_peak_memory_stats": lambda device: log.append("peak reset"),
+        "max_memory_allocated": lambda device: 123,
+        "empty_cache": lambda: None,
+        "get_device_properties": lambda device: types.SimpleNamespace(
+            name="a GPU of the tests", total_memory=1, multi_processor_count=2, L2_cache_size=3
+        ),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(capture.environment, "torch_device", lambda name: gpu)
+    monkeypatch.setattr(capture, "MOST_WARMUP", 3)
+    return log
+
+
+def on_gpu(tmp_path, build, **asked):
+    workload = workload_of(build)
+    return capture.measure(workload, configured(workload, device="cuda", **asked), tmp_path / "run", progress=quiet)
+
+
+def test_on_a_gpu_the_step_is_timed_by_events_and_captured_last(tmp_path, fake_gpu):
+    facts = on_gpu(tmp_path, lambda configuration, device: lambda: fake_gpu.append("step"))
+    assert facts.wall.device is not None
+    assert len(facts.wall.graph.samples_us) == 20
+    assert facts.wall.graph_note == ""
+    assert facts.peak_memory_bytes == 123
+    assert facts.environment.device == "a GPU of the tests"
+    graph = fake_gpu.index("graph begins")
+    assert fake_gpu[graph:].count("step") == 1, "eager steps must not follow a capture"
+    assert fake_gpu.index("peak reset") < graph
+
+
+def test_a_step_that_cannot_be_captured_says_why(tmp_path, fake_gpu, monkeypatch):
+    @contextlib.contextmanager
+    def refuse(graph, stream):
+        yield
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    facts = on_gpu(tmp_path, lambda configuration, device: lambda: None)
+    assert facts.wall.graph is None
+    assert facts.wall.graph_note == "capture failed: CUDA error: operation not permitted when stream is capturing"
+    assert "stream set back" in fake_gpu
+
+
+def test_a_step_marked_uncapturable_is_not_tried(tmp_path, fake_gpu):
+    def build(configuration, device):
+        return capture.Step(run=lambda: None, samples=1, parameters=0, capturable=False, why_not="it reads the host")
+
+    facts = on_gpu(tmp_path, build)
+    assert facts.wall.graph_note == "not captured: it reads the host"
+    assert "graph begins" not in fake_gpu
+
+
+def test_graph_execution_times_and_profiles_replays_and_keeps_an_eager_trace_to_name_them(tmp_path, fake_gpu):
+    advanced = []
+
+    def build(configuration, device):
+        return capture.Step(
+            run=lambda: fake_gpu.append("eager"),
+            graph_run=lambda: fake_gpu.append("graph body"),
+            advance=lambda: advanced.append(1),
+            samples=1,
+            parameters=0,
+        )
+
+    facts = on_gpu(tmp_path, build, execution="graph")
+    assert (facts.trace, facts.eager_trace) == ("trace.json.gz", "capture.json.gz")
+    assert len(step_names(read(tmp_path / "run" / facts.trace))) == 3
+    assert step_names(read(tmp_path / "run" / facts.eager_trace))
+    assert facts.wall.graph is not None
+    assert facts.wall.graph.samples_us == facts.wall.device.samples_us
+    replays = 20 + recorder.PROFILER_WARMUP + recorder.LEAD_IN + 2
+    assert len(advanced) == replays
+    assert fake_gpu.count("graph body") == clock.GRAPH_WARMUP + 1
 
 
 # --- a user's own loop --------------------------------------------------------------------------------------
