@@ -14,9 +14,11 @@ import msgspec
 from addrfrac import __version__, stats
 from addrfrac.attribute import Attribution, attribute
 from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, classify
+from addrfrac.collectives import RankPart
 from addrfrac.errors import AddrfracError
 from addrfrac.parse import grade, read_ranks, read_trace
 from addrfrac.project import project
+from addrfrac.ranks import rank_table
 from addrfrac.records import Capture, Labels, Policy, Run, Serving, Times, Trace, TraceSource, Wall, Window
 from addrfrac.serving import Cut, cut, serve
 from addrfrac.store import SCHEMA
@@ -54,8 +56,28 @@ def analyze(path: Path, options: Options, timings: dict[str, float] | None = Non
     clock = {} if timings is None else timings
     if not path.exists():
         raise AddrfracError(f"no such trace: {path}; give a .json or .json.gz file, or a folder of ranks")
-    traces = read_ranks(path, timings=clock) if path.is_dir() else (read_trace(path, timings=clock),)
-    return tuple(build_run(trace, options, kind="analyze", timings=clock) for trace in traces)
+    if not path.is_dir():
+        return (build_run(read_trace(path, timings=clock), options, kind="analyze", timings=clock),)
+    accounts = [_account(trace, options, clock) for trace in read_ranks(path, timings=clock)]
+    runs = [_record(one, options, "analyze", clock) for one in accounts]
+    if len(runs) > 1:
+        table = _timed(clock, "ranks", lambda: rank_table([_part(one) for one in accounts], runs))
+        runs[0] = replace(runs[0], ranks=table)
+    return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Account:
+    """A trace with everything that was found on its timeline."""
+
+    trace: Trace
+    labels: Labels
+    window: Window
+    cut: Cut | None
+    """Where the window's steps are a serving engine's."""
+    ours: Capture | None
+    wall: Wall | None
+    found: Attribution
 
 
 def build_run(
@@ -67,6 +89,10 @@ def build_run(
 ) -> Run:
     """The record of everything that a trace says, and the capture that our own recorder wrote into it."""
     clock = {} if timings is None else timings
+    return _record(_account(trace, options, clock), options, kind, clock)
+
+
+def _account(trace: Trace, options: Options, clock: dict[str, float]) -> _Account:
     capture = read_trace(options.capture) if options.capture is not None else None
     labels = _timed(clock, "classify", lambda: classify(trace, options.rules, capture=capture))
     steps = _timed(clock, "window", lambda: _steps(trace, labels, options))
@@ -74,6 +100,19 @@ def build_run(
     ours = saved_capture(trace)
     wall = _given_wall(options.wall_ms) if options.wall_ms is not None else ours.wall if ours is not None else None
     found = _timed(clock, "attribute", lambda: attribute(trace, labels, window, options.policies, options.policy, wall))
+    return _Account(
+        trace=trace,
+        labels=labels,
+        window=window,
+        cut=steps if isinstance(steps, Cut) else None,
+        ours=ours,
+        wall=wall,
+        found=found,
+    )
+
+
+def _record(account: _Account, options: Options, kind: str, clock: dict[str, float]) -> Run:
+    trace, ours, found = account.trace, account.ours, account.found
     return Run(
         schema=SCHEMA,
         kind=kind,
@@ -85,8 +124,8 @@ def build_run(
         environment=ours.environment if ours is not None else None,
         source=_without_capture(trace.source),
         grade=grade(trace),
-        window=window.how,
-        wall=wall,
+        window=account.window.how,
+        wall=account.wall,
         samples_per_step=ours.samples_per_step if ours is not None else None,
         sample_unit=ours.sample_unit if ours is not None else "",
         accounts=found.accounts,
@@ -95,9 +134,21 @@ def build_run(
         projection=_timed(clock, "project", lambda: project(found.accounts, found.kernels)),
         parameters=ours.parameters if ours is not None else None,
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
-        serving=_serving(steps, found, options) if isinstance(steps, Cut) else None,
+        serving=_serving(account.cut, found, options) if account.cut is not None else None,
         extra=dict(ours.extra) if ours is not None else {},
         notes=(*(ours.notes if ours is not None else ()), *found.notes),
+    )
+
+
+def _part(account: _Account) -> RankPart:
+    """What the table of ranks needs of one; `read_ranks` lets no trace without a rank through."""
+    assert account.trace.source.rank is not None
+    return RankPart(
+        rank=account.trace.source.rank,
+        trace=account.trace,
+        labels=account.labels,
+        window=account.window,
+        timeline=account.found.timeline,
     )
 
 

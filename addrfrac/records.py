@@ -743,6 +743,8 @@ class RankRow:
     """The rest of their durations."""
     exposed_waiting_us: float
     """Waiting during which nothing but communication ran on this rank."""
+    work_us: float
+    """`busy_us` less the exposed waiting: what the rank did itself."""
     came_last: float
     """Collectives a step that this rank entered last: the others waited for it."""
     caused_us: float
@@ -779,7 +781,7 @@ class WaitingCause:
     what: str
     """A class ('gemm · cublas'), or why the last rank's device was idle ('idle: host-starved')."""
     us: float
-    """A step, mean over the waiting ranks."""
+    """A step, mean over the ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -790,11 +792,11 @@ class RankTable:
     collectives: tuple[CollectiveRow, ...]
     """Largest waiting first."""
     causes: tuple[WaitingCause, ...]
-    """Largest first; they sum to the mean waiting of a rank."""
+    """Largest first; they sum to the mean `waiting_us` of a rank."""
     straggler: int | None
     """The rank that caused most waiting; None where nobody waited."""
-    busy_spread: float | None
-    """(most - least) / median of the ranks' busy time."""
+    work_spread: float | None
+    """(most - least) / median of the ranks' `work_us`."""
     notes: tuple[str, ...] = ()
 
 

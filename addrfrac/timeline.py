@@ -77,7 +77,8 @@ def occupancy(start_ns: Ints, end_ns: Ints, group: Ids, groups: int, window_star
     count, id_sum = np.cumsum(active[order])[:-1], np.cumsum(ids[order])[:-1]
     length = np.diff(moment)
     step = np.searchsorted(window_start, moment[:-1], side="right") - 1
-    inside = (length > 0) & (step >= 0) & (moment[:-1] < window_end[np.maximum(step, 0)])
+    before_all = np.iinfo(np.int64).min  # what lies before the first window has step -1, and takes this end
+    inside = (length > 0) & (moment[:-1] < np.append(window_end, before_all)[step])
 
     steps = len(window_start)
     alone, busy, shared = inside & (count == 1), inside & (count >= 1), inside & (count >= 2)

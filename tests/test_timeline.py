@@ -43,7 +43,7 @@ def active_groups(case: Case, moment: int) -> set[int]:
 
 
 def swept(case: Case):
-    window = np.array(case.windows, dtype=np.int64)
+    window = np.array(case.windows, dtype=np.int64).reshape(-1, 2)
     return occupancy(
         np.array(case.start, dtype=np.int64),
         np.array(case.end, dtype=np.int64),
@@ -56,6 +56,7 @@ def swept(case: Case):
 
 @settings(max_examples=300, deadline=None)
 @given(cases())
+@example(Case(start=[0, 2], end=[5, 4], group=[0, 1], windows=[]))
 @example(Case(start=[], end=[], group=[], windows=[(3, 9)]))
 @example(Case(start=[0, 0], end=[9, 9], group=[0, 0], windows=[(0, 4), (4, 4), (4, 9)]))
 def test_the_sweep_equals_a_count_of_every_nanosecond(case):
