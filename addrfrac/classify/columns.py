@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +27,12 @@ def classify(trace: Trace, rules: RuleSet = BUILT_IN, *, capture: Trace | None =
     kernels = trace.kernels
     op_stacks, forward_stacks, op_stack, forward_stack = _stacks(trace, capture)
     recovered = op_stack != kernels.op_stack if capture is not None else np.zeros(len(kernels), dtype=bool)
-    key = _distinct(kernels.name, kernels.kind, op_stack, forward_stack, _how_launched(trace), recovered)
-    first, of_kernel = key
+    how = _how_launched(trace)
+    first, of_kernel = _distinct(kernels.name, kernels.kind, op_stack, forward_stack, how, recovered)
     modules = _modules_of(trace, of_kernel, len(first))
     verdicts: dict[tuple[int, int], StackVerdict] = {}
-    how = _how_launched(trace)
     table: list[Label] = []
+    has_ops = len(trace.op_stacks) > 1
     on_cpu = trace.source.device_kind == "cpu"
     for index, row in enumerate(first.tolist()):
         stack_id, forward_id = int(op_stack[row]), int(forward_stack[row])
@@ -51,7 +50,7 @@ def classify(trace: Trace, rules: RuleSet = BUILT_IN, *, capture: Trace | None =
                 op_stack=stack,
                 forward_stack=forward,
                 kind=int(kernels.kind[row]),
-                was_launched=bool(how[row] == _LAUNCHED),
+                was_launched=has_ops and bool(how[row] == _LAUNCHED),
                 is_graph_replay=bool(how[row] == _REPLAYED) and not recovered[row],
                 on_cpu=on_cpu,
                 stack=verdict,
@@ -122,8 +121,3 @@ def _commonest(by_name: dict[str, int]) -> str:
     names = sorted(by_name, key=lambda name: -by_name[name])
     more = f" and {len(names) - _MODULES_NAMED} more" if len(names) > _MODULES_NAMED else ""
     return ", ".join(names[:_MODULES_NAMED]) + more
-
-
-def with_evidence(label: Label, *evidence: str) -> Label:
-    """The label with further facts."""
-    return replace(label, evidence=(*label.evidence, *evidence))

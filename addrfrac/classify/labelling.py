@@ -162,7 +162,7 @@ def label_kernel(
         normal, rules.op_rule(normal.text), stack, rules, op_stack
     )
     provider, provider_rule, incumbent, provider_evidence = _provider(kind, normal, stack, rules)
-    phase = phase_of(op_stack, forward_stack, was_launched=was_launched)
+    phase = phase_of(op_stack, forward_stack, was_launched=was_launched, is_replay=is_graph_replay)
     notes = [*evidence, *decision.evidence, *provider_evidence, *_inductor_evidence(normal)]
     if is_graph_replay:
         notes.append(

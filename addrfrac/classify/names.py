@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from addrfrac.classify.builtin import BUILT_IN
 from addrfrac.classify.labelling import label_kernel
@@ -57,7 +59,7 @@ def classify_name(
 
 
 def classify_rows(
-    rows: Iterable[NamedKernel], *, rules: RuleSet = BUILT_IN, policy: Policy = PAPER
+    rows: Iterable[NamedKernel], rules: RuleSet = BUILT_IN, policy: Policy = PAPER
 ) -> list[dict[str, str]]:
     """One record of OUTPUT_COLUMNS for each row, in the order given.
 
@@ -112,7 +114,18 @@ def _record(row: NamedKernel, label: Label, policy: Policy) -> dict[str, str]:
     }
 
 
-def read_names(text: str, *, source: str = "input") -> list[NamedKernel]:
+def read_names(source: str) -> list[NamedKernel]:
+    """The kernels that a file lists, or standard input for '-'."""
+    if source == "-":
+        return parse_names(sys.stdin.read(), source="standard input")
+    try:
+        return parse_names(Path(source).read_text(encoding="utf-8"), source=source)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise AddrfracError(f"cannot read {source}: {reason}; give a list of kernel names, or - for stdin") from error
+
+
+def parse_names(text: str, *, source: str = "input") -> list[NamedKernel]:
     """The rows of a list of names: one a line, or TSV/CSV whose header has `kernel_name` (and `launching_op`)."""
     lines = text.lstrip("\ufeff").splitlines()
     header = lines[0] if lines else ""
@@ -145,7 +158,7 @@ def _is_quoted(lines: Sequence[str]) -> bool:
     return any(line.startswith('"') or '\t"' in line for line in lines)
 
 
-def write_rows(rows: Sequence[dict[str, str]], output_format: str) -> str:
+def write_names(rows: Sequence[dict[str, str]], output_format: str) -> str:
     """The classified rows as text: 'tsv', 'csv' or 'json' (a list)."""
     if output_format == "json":
         return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"

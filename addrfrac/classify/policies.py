@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from addrfrac.classify.user_rules import read_toml
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Bound, Incumbent, Label, Op, Policy
 
@@ -21,7 +21,7 @@ PAPER = Policy(
     library_incumbents=frozenset(),
     system_ops=_SYSTEM_OPS,
     system_providers=_SYSTEM_PROVIDERS,
-    about="by op: GEMM, convolution, attention, RNN, linear algebra, FFT, sparse products are library, whoever runs",
+    about="by op: GEMM, convolution, attention, RNN, linalg, FFT, sparse are library, whoever runs them",
 )
 VENDOR = Policy(
     name="vendor",
@@ -76,7 +76,7 @@ def policy_named(name_or_path: str) -> Policy:
 def load_policy(path: Path | str) -> Policy:
     """A policy from TOML; `extends` names the built-in policy whose other fields it keeps (default: paper)."""
     path = Path(path)
-    table = _read_toml(path)
+    table = read_toml(path)
     for key in table:
         if key not in _KNOWN:
             raise AddrfracError(f"{path}: unknown field '{key}' in a policy: use {', '.join(sorted(_KNOWN))}")
@@ -103,12 +103,3 @@ def _members(path: Path, field: str, values: Any, vocabulary: type[Op] | type[In
                 raise AddrfracError(f"{path}: {field} names '{value}', which is none of {', '.join(sorted(known))}")
         return frozenset(vocabulary(value) for value in values)
     return frozenset(values)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AddrfracError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise AddrfracError(f"{path} is not valid TOML: {error}") from error

@@ -72,18 +72,28 @@ class RuleSet:
     providers: tuple[ProviderRule, ...]
     stacks: tuple[StackRule, ...]
     incumbents: dict[str, Incumbent] = field(default_factory=dict)
+    _op_of: dict[str, OpRule | None] = field(default_factory=dict)
+    _provider_of: dict[str, ProviderRule | None] = field(default_factory=dict)
+    _stack_of: dict[str, StackRule | None] = field(default_factory=dict)
 
     def op_rule(self, text: str) -> OpRule | None:
         """First op rule that matches a normalised name."""
-        return first_match(self.ops, text)
+        if text not in self._op_of:
+            self._op_of[text] = first_match(self.ops, text)
+        return self._op_of[text]
 
     def provider_rule(self, text: str) -> ProviderRule | None:
         """First provider rule that matches a normalised name."""
-        return first_match(self.providers, text)
+        if text not in self._provider_of:
+            self._provider_of[text] = first_match(self.providers, text)
+        return self._provider_of[text]
 
     def stack_rule(self, frame: str) -> StackRule | None:
         """First stack rule that matches a whole frame."""
-        return next((rule for rule in self.stacks if compiled(rule.pattern).fullmatch(frame)), None)
+        if frame not in self._stack_of:
+            matches = (rule for rule in self.stacks if compiled(rule.pattern).fullmatch(frame))
+            self._stack_of[frame] = next(matches, None)
+        return self._stack_of[frame]
 
 
 R = TypeVar("R", OpRule, ProviderRule)
