@@ -84,6 +84,13 @@ def count(number: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{number:,.1f}"
 
 
+def count_range(low: float | None, high: float | None, missing: str = NOT_MEASURED) -> str:
+    """An interval of counts: '17–32'."""
+    if low is None or high is None:
+        return missing
+    return _joined(count(low), count(high))
+
+
 def plural(number: float, singular: str, plural: str = "") -> str:
     """A count with its noun: '1 step', '6 steps', '2 more classes'."""
     return f"{count(number)} {singular if number == 1 else plural or f'{singular}s'}"

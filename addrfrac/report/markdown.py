@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from addrfrac import units
 from addrfrac.records import Diff, DiffRow, KernelRow, Run, WhatIf
-from addrfrac.report import facts, tables
+from addrfrac.report import breakdowns, facts, tables
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
 TOP_KERNELS = 10
@@ -59,6 +59,7 @@ def _run(run: Run) -> list[str]:
         _policies(run),
         "\n".join(f"- {word}: {plain(text)}" for word, text in _answer_lines(run) if text),
         _classes(run),
+        *_breakdowns(run),
         _kernels(run),
         _notes(run),
     ]
@@ -114,6 +115,16 @@ def _classes(run: Run) -> str:
         )
     rows.append(["**profiled span**", "", "", "", f"**{units.microseconds(run.accounts.span_us)}**", "**100 %**"])
     return table(["class, while it ran alone", "owner", "bound", ">launches", ">a step", ">of span"], rows)
+
+
+def _breakdowns(run: Run) -> list[str]:
+    policies = facts.policy_names([run])
+    blocks = []
+    for listing in breakdowns.listings(run, policies):
+        columns = [plain_column(column) for column in listing.columns]
+        listed = table(columns, [[plain(cell) for cell in row] for row in listing.rows])
+        blocks += [f"**{plain(listing.title)}**", listed, "\n".join(f"- {plain(note)}" for note in listing.notes)]
+    return blocks
 
 
 def _kernels(run: Run) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from addrfrac import units
 from addrfrac.records import BreakEven, DeviceState, Op, Range, Run
-from addrfrac.report import facts, figures, kernel_table, tables
+from addrfrac.report import breakdowns, facts, figures, kernel_table, tables
 from addrfrac.report.document import Figures, banners, document
 from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
 
@@ -22,6 +22,7 @@ def render_page(run: Run, shared_plotly: str | None = None) -> str:
     sections = [
         ("answer", "Answer", _answer(run)),
         ("step", "Step", _step(run, placed)),
+        *_breakdowns(run),
         ("gain", "Gain", _gain(run, placed)),
         ("kernels", facts.kernel_noun(run).capitalize() + "s", kernel_table.kernels_section([run])),
         ("times", "Times", _times(run, placed)),
@@ -203,6 +204,19 @@ def _phase_table(run: Run) -> str:
         for row in tables.phases(run).to_dict("records")
     ]
     return table("Time by phase and bound", ["phase", "bound", ">launches", ">device time", ">alone"], rows)
+
+
+def _breakdowns(run: Run) -> list[tuple[str, str, str]]:
+    """A section for the buckets of a serving trace or for ranks, where the run has them."""
+    parts = [
+        table(listing.title, listing.columns, [[escape(cell) for cell in row] for row in listing.rows])
+        + "".join(hint(note) for note in listing.notes)
+        for listing in breakdowns.listings(run, facts.policy_names([run]))
+    ]
+    if not parts:
+        return []
+    title = "Serving steps" if run.ranks is None else "Ranks"
+    return [("breakdown", title, section("breakdown", title, *parts))]
 
 
 def _gain(run: Run, placed: Figures) -> str:

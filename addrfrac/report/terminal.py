@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from addrfrac import units
 from addrfrac.records import Bound, Diff, DiffRow, KernelRow, Run, Verdict, WhatIf
-from addrfrac.report import facts, tables
+from addrfrac.report import breakdowns, facts, tables
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def run_parts(runs: Sequence[Run]) -> list[RenderableType]:
             *_head(run),
             *_answer(run),
             *_accounts(run),
+            *_breakdowns(run),
             *_kernels(run),
             *_notes(run),
         ]
@@ -176,6 +177,24 @@ def _accounts_row(table: Table, run: Run, part: str, us: float, number: float | 
     share = us / run.accounts.span_us
     cells = ("", "", "" if number is None else units.count(number), units.microseconds(us), units.percent(share))
     table.add_row(part, *cells, _bar(share), style="bright_black")
+
+
+BREAKDOWN_ROWS = 12
+LEFT_OUT = {">requests", ">tokens", ">95 %", ">own work", "dtype", ">elements", "group"}
+"""Columns of breakdowns that 80 columns have no room for."""
+
+
+def _breakdowns(run: Run) -> list[RenderableType]:
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for listing in breakdowns.listings(run, [run.addressable.policy], BREAKDOWN_ROWS):
+        kept = [number for number, column in enumerate(listing.columns) if column not in LEFT_OUT]
+        table = _table(*(listing.columns[number] for number in kept), gap=1)
+        for row in listing.rows:
+            table.add_row(*(Text(row[number]) for number in kept))
+        parts += [_heading(listing.title), table, *(Text(note, style="bright_black") for note in listing.notes)]
+    return parts
 
 
 def _kernels(run: Run) -> list[RenderableType]:

@@ -10,8 +10,10 @@ from addrfrac.records import (
     Addressable,
     Bound,
     BreakEven,
+    Bucket,
     Certainty,
     ClassTime,
+    CollectiveRow,
     Configuration,
     DeviceState,
     Environment,
@@ -27,12 +29,16 @@ from addrfrac.records import (
     PolicyShare,
     Projection,
     Range,
+    RankRow,
+    RankTable,
     Role,
     Run,
+    Serving,
     StepAccount,
     Target,
     Times,
     TraceSource,
+    WaitingCause,
     Wall,
 )
 
@@ -468,6 +474,93 @@ def empty() -> Run:
         addressable=Addressable(policy="paper", share_of_busy=NOTHING, share_of_wall=NOTHING, by_policy={}),
         kernels=(),
         projection=Projection(break_even=(), targets=()),
+    )
+
+
+def serving() -> Run:
+    """A serving trace cut into steps of two kinds, one of them seen too seldom for an interval."""
+
+    def bucket(name: str, phase: str, steps: int, weight: float, interval: Range) -> Bucket:
+        return Bucket(
+            name=name,
+            phase=phase,
+            steps=steps,
+            requests=Range(low=17.0, high=32.0) if phase == "decode" else NOTHING,
+            tokens=NOTHING,
+            span_us=3784.5,
+            span_interval_us=interval,
+            busy_us=3618.0,
+            launches=179.0,
+            weight=weight,
+            share_of_busy={policy: Range(low=0.14, high=0.153) for policy in POLICIES},
+        )
+
+    return replace(
+        foreign(),
+        serving=Serving(
+            cut_at="graph launches",
+            buckets=(
+                bucket("decode batch 17-32", "decode", 411, 0.93, Range(low=3770.0, high=3799.0)),
+                bucket("graph A (415 nodes) <b>|x|", "unknown", 2, 0.07, NOTHING),
+            ),
+            weighted_by="the trace's own busy time",
+            share_of_busy={policy: Range(low=0.141, high=0.152) for policy in POLICIES},
+            between_us=212.0,
+            notes=("3 steps at the edge were left out",),
+        ),
+    )
+
+
+def ranks() -> Run:
+    """Two of sixteen ranks side by side."""
+
+    def rank(number: int, waiting_us: float) -> RankRow:
+        return RankRow(
+            rank=number,
+            span_us=9800.0,
+            busy_us=9100.0,
+            share_of_busy=Range(low=0.2, high=0.24),
+            transfer_us=1200.0,
+            waiting_us=waiting_us,
+            exposed_waiting_us=waiting_us / 2,
+            work_us=9100.0 - waiting_us / 2,
+            came_last=3.5,
+            caused_us=120.0,
+            unmatched_us=0.0,
+        )
+
+    return replace(
+        foreign(),
+        ranks=RankTable(
+            ranks=(rank(0, 640.0), rank(1, 12.0)),
+            collectives=(
+                CollectiveRow(
+                    name="allreduce",
+                    group="default_pg",
+                    group_size=16,
+                    ranks=2,
+                    dtype="Float",
+                    elements=25_557_032,
+                    count=4.0,
+                    transfer_us=1200.0,
+                    waiting_us=326.0,
+                ),
+                CollectiveRow(
+                    name="all_to_all <i>",
+                    group="",
+                    group_size=-1,
+                    ranks=2,
+                    dtype="",
+                    elements=-1,
+                    count=1.0,
+                    transfer_us=80.0,
+                    waiting_us=0.0,
+                ),
+            ),
+            causes=(WaitingCause(what="gemm · cublas", us=300.0), WaitingCause(what="idle: host-starved", us=26.0)),
+            straggler=1,
+            work_spread=0.034,
+        ),
     )
 
 

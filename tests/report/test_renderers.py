@@ -37,6 +37,8 @@ CASES = (
     "extrapolated",
     "mixed",
     "grid",
+    "serving",
+    "ranks",
 )
 Make = Callable[[str], tuple[Run, ...]]
 
@@ -119,6 +121,22 @@ def test_a_ceiling_that_nothing_bounds_is_called_open(make: Make, format: str) -
 def test_the_parts_shown_sum_to_the_span(case: tuple[Run, ...]) -> None:
     for run in case:
         assert tables.accounts(run)["us"].sum() == pytest.approx(run.accounts.span_us)
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_the_steps_of_a_serving_trace_are_listed_by_kind(make: Make, format: str) -> None:
+    text = _words(report.render(make("serving"), format))
+    assert "cut at graph launches" in text
+    assert "weighted by the trace's own busy time" in html.unescape(text)
+    for words in ("decode batch 17-32", "411", "93.0 %", "14.0–15.3 %", "14.1–15.2 %", "3 steps at the edge"):
+        assert words in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_ranks_stand_side_by_side_with_what_they_waited_for(make: Make, format: str) -> None:
+    text = _words(report.render(make("ranks"), format))
+    for words in ("640 µs", "rank 1 caused most waiting", "3.4 %", "allreduce", "gemm · cublas", "host-starved"):
+        assert words in text
 
 
 # --- one format after the other -----------------------------------------------------------------------------
@@ -366,7 +384,7 @@ def test_parts_of_a_stretched_step_sum_to_the_wall_and_not_to_the_span(runs: Mod
 def _words(text: str) -> str:
     """Text with tags and line ends taken out, as a reader sees it."""
     text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>|[│╭╮╰╯─]", " ", text.replace("\\", "")).split())
+    return " ".join(re.sub(r"</?[a-z][^<>]*>|[│╭╮╰╯─]", " ", text.replace("\\", "")).split())
 
 
 def test_a_run_is_not_changed_by_rendering(make: Make) -> None:
