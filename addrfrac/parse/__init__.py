@@ -7,8 +7,10 @@ from pathlib import Path
 from addrfrac.errors import AddrfracError, UnreadableTrace
 from addrfrac.parse.grading import grade
 from addrfrac.parse.ranks import in_rank_order, rank_files
-from addrfrac.parse.reading import read_kineto
+from addrfrac.parse.reading import read_kineto, timed
 from addrfrac.records import Trace
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
 
 __all__ = ["grade", "read_ranks", "read_trace"]
 
@@ -18,10 +20,20 @@ def read_trace(path: Path, *, timings: dict[str, float] | None = None) -> Trace:
 
     `timings` collects the seconds of each stage.
     """
-    if not path.exists():
-        raise UnreadableTrace(f"{path} does not exist; give a trace file")
     if path.is_dir():
         raise UnreadableTrace(f"{path} is a folder; give one trace file, or read it as a folder of ranks")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(SQLITE_MAGIC))
+    except OSError as error:
+        raise UnreadableTrace(f"{path} cannot be read ({error.strerror}); give a trace file") from error
+    if magic == SQLITE_MAGIC:
+        from addrfrac.parse.nsys import read_nsys  # here, because few traces need SQLite
+
+        with timed(timings, "read"):
+            return read_nsys(path)
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        raise UnreadableTrace(f"{path.name} is a report, not an export; run nsys export --type sqlite {path.name}")
     return read_kineto(path, timings)
 
 

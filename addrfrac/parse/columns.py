@@ -38,6 +38,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "kind",
         "start",
         "duration",
+        "process",
         "device",
         "stream",
         "correlation",

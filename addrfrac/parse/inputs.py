@@ -11,6 +11,8 @@ from addrfrac.parse.columns import Interner
 
 NOTHING = msgspec.Raw()
 KEYS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+PART_OF_KEYS = b"nput"
+"""Found outside the stretch it tells that the stretch may not hold all four."""
 NONE, IRREGULAR = -1, -2
 
 
@@ -51,10 +53,14 @@ class InputReader:
         found: list[int] = []
         for text in texts:
             begin = text.find(first)
-            stretch = text[begin : text.rfind(after) if after else -1] if begin >= 0 else text
+            end = text.rfind(after) if after else len(text) - 1
+            if begin < 0 or text.find(PART_OF_KEYS, 0, begin) >= 0 or text.find(PART_OF_KEYS, end) >= 0:
+                found.append(self._decoded(text))
+                continue
+            stretch = text[begin:end]
             number = known.get(stretch)
             if number is None:
-                number = self._new(stretch) if begin >= 0 else IRREGULAR
+                number = self._new(stretch)
             found.append(number if number != IRREGULAR else self._decoded(text))
         return found
 
@@ -84,7 +90,8 @@ class InputReader:
         """The number of inputs that stand where no other op has them."""
         if b'"Input Dims"' not in text:
             return NONE
-        return self._number(TEXTS_DECODER.decode(text))
+        texts = TEXTS_DECODER.decode(text)
+        return self._number(texts) if texts.dims is not NOTHING else NONE
 
     def _number(self, texts: InputTexts) -> int:
         return self.inputs.id_of((bytes(texts.dims), bytes(texts.types), bytes(texts.strides), bytes(texts.concrete)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -227,10 +227,8 @@ def _inputs_record(texts: tuple[bytes, bytes, bytes, bytes]) -> OpInputs:
 
 
 def _one_line(text: bytes) -> str:
-    """JSON text on one line, however the recorder indented it."""
-    if not text:
-        return ""
-    return json.dumps(json.loads(text)) if b"\n" in text else text.decode("utf-8", "replace")
+    """JSON text on one line with a space after each comma, however the recorder laid it out."""
+    return msgspec.json.format(text, indent=0).decode("utf-8", "replace") if text else ""
 
 
 def _modules(

@@ -32,10 +32,13 @@ from addrfrac.parse.events import (
     decodes,
 )
 from addrfrac.parse.inputs import InputReader
+from addrfrac.parse.match import UNKNOWN_PROCESS
 from addrfrac.records import KIND_KERNEL, KIND_MEMCPY, KIND_MEMSET, Ints
 
 PROBE_BYTES = 1 << 14
-LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d')
+LONGEST_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d*[1-9]')
+"""A stamp that float64 cannot hold: where a piece starts with one, decoding with floats is not even tried."""
+LONG_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
 DEVICE_KINDS = {KERNEL: KIND_KERNEL, MEMCPY: KIND_MEMCPY, MEMSET: KIND_MEMSET}
 FRAME_DETAILS = (b'"Sequence number"', b'"Collective name"')
 TABLES = {
@@ -67,7 +70,7 @@ class Reader:
             piece = skimmed.kept
             if not piece:
                 return
-        if not LONG_FRACTION.search(piece, 0, PROBE_BYTES) and self._added(piece, index, FLOAT_DECODER.decode):
+        if not LONGEST_FRACTION.search(piece, 0, PROBE_BYTES) and self._added(piece, index, FLOAT_DECODER.decode):
             return
         if self._added(piece, index, TEXT_DECODER.decode):
             return
@@ -80,19 +83,20 @@ class Reader:
         """Add the wanted events; False, and nothing added, where they cannot be decoded exactly this way."""
         groups: list[tuple[str, Rows]] = []
         undated = 0
+        all_exact = True
         try:
             events = decode(piece)
             by_kind = grouped(events)
             for kind, members in by_kind.items():
                 if kind not in TABLES:
                     continue
-                stamped = _stamped(members)
-                if stamped is None:
-                    return False
-                usable, rows = stamped
+                usable, rows, exact = _stamped(members)
+                all_exact &= exact
                 undated += len(members) - len(usable)
                 groups.append((TABLES[kind], self._columns(kind, usable, rows)))
         except UNREADABLE:
+            return False
+        if not all_exact and LONG_FRACTION.search(piece):
             return False
         tables = self.tables
         tables.events += len(events)
@@ -110,6 +114,7 @@ class Reader:
         if kind in DEVICE_KINDS:
             args = DEVICE_ARGS.decode(args_text(events))
             rows["kind"] = [DEVICE_KINDS[kind]] * len(events)
+            rows["process"] = [UNKNOWN_PROCESS] * len(events)  # the format does not say
             rows["device"] = [
                 arg.device if arg.device >= 0 else number_of(event.pid) for arg, event in zip(args, events, strict=True)
             ]
@@ -157,21 +162,20 @@ def grouped(events: Sequence[AnyEvent]) -> dict[str, list[AnyEvent]]:
     return wanted
 
 
-def _stamped(events: Sequence[AnyEvent]) -> tuple[Sequence[AnyEvent], Rows] | None:
-    """The events that say when they ran, and when; None where floats cannot hold that."""
+def _stamped(events: Sequence[AnyEvent]) -> tuple[Sequence[AnyEvent], Rows, bool]:
+    """The events that say when they ran, and when; and whether floats hold any such stamp."""
+    exact = True
     if isinstance(events[0], LongEvent):
         start = stamps.from_texts([bytes(event.ts) for event in events])  # type: ignore[arg-type]
         duration = stamps.from_texts([bytes(event.dur) for event in events])  # type: ignore[arg-type]
     else:
         start, exact = stamps.from_floats([event.ts for event in events])  # type: ignore[misc]
-        duration, exact_too = stamps.from_floats([event.dur for event in events])  # type: ignore[misc]
-        if not (exact and exact_too):
-            return None
+        duration, _ = stamps.from_floats([event.dur for event in events])  # type: ignore[misc]
     usable = (start != stamps.MISSING_NS) & (duration != stamps.MISSING_NS)
     if not usable.all():
         events = [event for event, keep in zip(events, usable.tolist(), strict=True) if keep]
         start, duration = start[usable], duration[usable]
-    return events, {"start": start, "duration": duration}
+    return events, {"start": start, "duration": duration}, exact
 
 
 def _collectives(tables: RawTables, args: Sequence[CollectiveArgs]) -> list[int]:

@@ -7,20 +7,28 @@ from pathlib import Path
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Trace
 
-SUFFIXES = (".json", ".json.gz", ".pt.trace.json", ".sqlite")
+SUFFIXES = (".json", ".json.gz", ".sqlite")
+NOT_TRACES = frozenset({"run.json", "capture.json", "capture.json.gz", "summary.json"})
+"""What addrfrac's own recorder writes beside a trace."""
 
 
 def rank_files(folder: Path) -> list[Path]:
-    """The trace files of a folder, by name; addrfrac's own run.json is none."""
+    """The trace files of a folder and of folders in it called rank<r>, by name."""
+    nested = [path for inner in folder.glob("rank*") if inner.is_dir() for path in inner.iterdir()]
     return sorted(
         path
-        for path in folder.iterdir()
-        if path.is_file() and path.name.endswith(SUFFIXES) and path.name != "run.json" and not path.name.startswith(".")
+        for path in (*folder.iterdir(), *nested)
+        if path.is_file()
+        and path.name.endswith(SUFFIXES)
+        and path.name not in NOT_TRACES
+        and not path.name.startswith(".")
     )
 
 
 def in_rank_order(folder: Path, traces: list[Trace]) -> tuple[Trace, ...]:
-    """Traces sorted by rank; one line of error where a rank is missing or stands twice."""
+    """Traces sorted by rank; one line of error where a file names no rank or two name the same."""
+    if len(traces) == 1:
+        return (traces[0],)
     unknown = [trace.source.path for trace in traces if trace.source.rank is None]
     if unknown:
         raise AddrfracError(

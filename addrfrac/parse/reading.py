@@ -116,7 +116,8 @@ def _losses(content: Content, path: Path) -> list[Loss]:
 def _require_something(name: str, content: Content, on_cpu: bool) -> None:
     """One clear line where there is nothing to work on."""
     tables = content.tables
-    if tables.has("device") or (on_cpu and tables.has("frames")):
+    foreign = bool(tables.left_out) and not tables.has("calls")
+    if (tables.has("device") and not foreign) or (on_cpu and tables.has("frames")):
         return
     if not tables.events:
         raise UnreadableTrace(f"{name} holds no whole event; record or copy the trace again")

@@ -43,7 +43,8 @@ def skim(piece: bytes | bytearray) -> Skimmed | None:
     kept = _modules(piece) if b"python_function" in (first.group(1), last.group(1)) else []
     if kept is None:
         return None
-    return Skimmed(events=events - len(kept), kept=b"[" + b",".join(kept) + b"]" if kept else b"")
+    text = b"[" + b",".join(kept) + b"]" if kept else b""
+    return Skimmed(events=events - text.count(b'"cat"'), kept=text)
 
 
 def count_of_four(text: bytes | bytearray, four: bytes) -> int:

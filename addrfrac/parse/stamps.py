@@ -19,13 +19,16 @@ MISSING_NS = np.iinfo(np.int64).min
 
 
 def from_floats(values: Sequence[float]) -> tuple[Ints, bool]:
-    """Nanoseconds, MISSING_NS where there is no usable number, and whether they are exact."""
+    """Nanoseconds, MISSING_NS where there is no usable number, and whether all are small enough to be exact.
+
+    Larger ones are exact only where they were whole microseconds, which the text must tell.
+    """
     microseconds = np.array(values, np.float64)
     usable = np.abs(microseconds) < LIMIT_US
     microseconds = np.where(usable, microseconds, 0.0)
     whole = np.floor(microseconds)
     fraction = microseconds - whole
-    exact = not bool(np.any((np.abs(microseconds) >= EXACT_FLOAT_US) & (fraction != 0)))
+    exact = not bool(np.any(np.abs(microseconds) >= EXACT_FLOAT_US))
     # Apart, because a whole microsecond times 1000 may leave the exact range of float64.
     nanoseconds = whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64)
     return np.where(usable, nanoseconds, MISSING_NS), exact
