@@ -111,11 +111,16 @@ def yardstick(
     dtype: str,
     reduction_length: float,
     input_rms: float,
+    nudged: torch.Tensor | None = None,
 ) -> Yardstick:
-    """Limits for one output from honest outputs of each class (finest class first; each holds at least one)."""
+    """Limits for one output from honest outputs of each class (finest class first; each holds at least one).
+
+    `nudged` is the answer to inputs moved by an ulp: an ill-conditioned truth may be missed by that, times what
+    roundings add up to over a reduction.
+    """
     if not (truth.is_floating_point() or truth.is_complex()):
         ambiguous = torch.zeros(truth.shape, dtype=torch.bool)
-        for outputs in honest.values():
+        for outputs in (*honest.values(), [] if nudged is None else [nudged]):
             for output in outputs:
                 ambiguous |= output.to(truth.dtype) != truth
         return Yardstick(truth=truth, floor=0.0, classes=(), ambiguous=ambiguous)
@@ -123,6 +128,8 @@ def yardstick(
     truth = widened(truth)
     classes = []
     errors: list[torch.Tensor] = []
+    if nudged is not None and dtype not in ("float16", "bfloat16"):
+        errors.append((widened(nudged) - truth) * max(1.0, math.sqrt(reduction_length) / 4))
     for precision, outputs in honest.items():
         errors += [widened(output) - truth for output in outputs]
         minimum = FLOOR_EPSILONS * EPSILON["float32"] * math.sqrt(max(1.0, reduction_length))

@@ -24,7 +24,10 @@ from addrfrac.verification.sources import ProblemText, Source, read_problem
 
 USABLE_ERROR = 1e-2
 """A reference further from fp64 than this (relative Frobenius) is rounding noise and gives no truth."""
+WELL_CONDITIONED = 5e-4
+"""On inputs of our own making an fp32 reference must stay this close, or milder ones are taken."""
 FEWEST_DISTRIBUTIONS = 4
+_HALVES = ("bfloat16", "float16")
 
 
 class Unverifiable(Exception):
@@ -101,6 +104,7 @@ class Exam:
     published: list[Arguments]
     gradients: Gradients | None = None
     effects: Effects | None = None
+    special: Special | None = None
     random: bool = False
     """Its output depends on the random state."""
     weak: str = ""
@@ -129,6 +133,16 @@ class Gradients:
     names: list[str]
     state: int
     sticks: list[Yardstick]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Special:
+    """What the reference makes of NaN and infinities; told, not part of the pass rule."""
+
+    arguments: Arguments
+    seed: int
+    state: int
+    native: Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +200,7 @@ class Maker:
         if not all(bool(torch.isfinite(t).all()) for t in (*truth, *native.tensors) if t.is_floating_point()):
             raise Unverifiable("the reference overflows")
         honest = self._honest(arguments, seed, native)
+        nudged = self.reference.truth(arguments, how="nudged", seed=seed, dtype=dtype)
         rms = [_rms(t) for t in arguments.tensors if t.is_floating_point()]
         sticks = [
             yardstick(
@@ -194,6 +209,7 @@ class Maker:
                 dtype=dtype,
                 reduction_length=self.exam.reduction_length,
                 input_rms=min(rms, default=0.0),
+                nudged=nudged[i],
             )
             for i, t in enumerate(truth)
         ]
@@ -201,7 +217,7 @@ class Maker:
             if stick.ambiguous is not None:
                 if stick.truth.numel() and float(stick.ambiguous.double().mean()) > 0.5:
                     raise Unverifiable("most of its integers are near ties")
-            elif measure(output, stick.truth, stick.floor).relative_frobenius > self._usable():
+            elif measure(output, stick.truth, stick.floor).relative_frobenius > self._usable(name):
                 raise Unverifiable("the reference is rounding noise")
         return Trial(
             name=name,
@@ -215,8 +231,11 @@ class Maker:
             after=after,
         )
 
-    def _usable(self) -> float:
-        return USABLE_ERROR if self.exam.dtype not in ("bfloat16", "float16") else 2 * USABLE_ERROR
+    def _usable(self, name: str) -> float:
+        """How far the reference may be from fp64 itself; inputs of our own making must leave it well conditioned."""
+        if self.exam.dtype in _HALVES:
+            return 2 * USABLE_ERROR
+        return USABLE_ERROR if name == "published" else WELL_CONDITIONED
 
     def _honest(
         self, arguments: Arguments, seed: int, native: Output
@@ -227,9 +246,9 @@ class Maker:
         def rounded(how: str) -> list[torch.Tensor]:
             return self.reference.truth(arguments, how=how, seed=seed, dtype=dtype)
 
-        if dtype in ("bfloat16", "float16"):
+        if dtype in _HALVES:
             return {PrecisionClass.HALF: [native.tensors]}
-        honest = {PrecisionClass.FP32: [native.tensors, rounded("nudged")]}
+        honest = {PrecisionClass.FP32: [native.tensors]}
         if self.exam.matmul:
             honest[PrecisionClass.TF32] = [rounded("tf32")]
         honest[PrecisionClass.HALF] = [rounded("half")]
@@ -269,6 +288,7 @@ def prepare(
             make_shapes(maker, quick=quick)
             _gradient_truth(maker)
             _effects(maker)
+            _special_values(maker)
             exam.weak = find_decoy(maker)
     return exam
 
@@ -383,8 +403,8 @@ def _varied(
         only,
         patterns,
     )
-    if distribution.name == "redrawn-ids":
-        how = "ragged" if float(torch.rand((), generator=maker.generator)) < 0.5 else "spread"
+    if distribution.name in ("redrawn-ids", "ragged"):
+        how = "ragged" if distribution.name == "ragged" else "spread"
         redrawn = distributions.redraw_integers(tensors, maker.generator, how)
         tensors = [r if not t.is_floating_point() else t for r, t in zip(redrawn, tensors, strict=True)]
     return Arguments(tree=base.tree, tensors=tensors)
@@ -439,6 +459,27 @@ def _constant(trials: list[Trial]) -> bool:
     return len(values) <= 1
 
 
+def _special_values(maker: Maker) -> None:
+    """The reference's answer to a NaN and infinities of both signs in every floating input."""
+    exam = maker.exam
+    trial = exam.distributions[-1]
+    tensors = [t.clone() for t in trial.arguments.tensors]
+    for tensor in tensors:
+        if tensor.is_floating_point() and tensor.numel() >= 16:
+            for value in (float("nan"), float("inf"), float("-inf")):
+                tensor.view(-1)[maker.seed() % tensor.numel()] = value
+    arguments = Arguments(tree=trial.arguments.tree, tensors=tensors)
+    seed = maker.seed()
+    maker.stand(0, trial.state)
+    try:
+        native = maker.reference.call(arguments, seed=seed)
+    except ReferenceRaised:
+        return
+    finally:
+        maker.restore()
+    exam.special = Special(arguments=arguments, seed=seed, state=trial.state, native=native)
+
+
 def _effects(maker: Maker) -> None:
     """Parameters and buffers after one call of the reference."""
     exam = maker.exam
@@ -474,11 +515,10 @@ def _gradient_truth(maker: Maker) -> None:
         return
     if not all(bool(torch.isfinite(t).all()) for t in (*exact["tensors"], *native["tensors"])):
         return
-    precision = PrecisionClass.HALF if exam.dtype in ("bfloat16", "float16") else PrecisionClass.FP32
     sticks = [
         yardstick(
             t,
-            {precision: [n]},
+            _gradient_classes(t, n, exam, maker.generator),
             dtype=exam.dtype,
             reduction_length=exam.reduction_length,
             input_rms=max(_rms(t), 1e-30),
@@ -488,6 +528,19 @@ def _gradient_truth(maker: Maker) -> None:
     exam.gradients = Gradients(
         arguments=trial.arguments, seed=trial.seed, cotangents=cotangents, names=names, state=trial.state, sticks=sticks
     )
+
+
+def _gradient_classes(
+    truth: torch.Tensor, native: torch.Tensor, exam: Exam, generator: torch.Generator
+) -> dict[PrecisionClass, list[torch.Tensor]]:
+    """The reference's own gradient, and the truth with noise of the size of each coarser class's rounding."""
+    if exam.dtype in _HALVES:
+        return {PrecisionClass.HALF: [native]}
+    classes = {PrecisionClass.FP32: [native]}
+    for precision in (PrecisionClass.TF32, PrecisionClass.HALF):
+        noise = torch.randn(truth.shape, generator=generator, dtype=torch.float64)
+        classes[precision] = [truth.double() + 0.5 * class_epsilon(precision, exam.dtype) * _rms(truth) * noise]
+    return classes
 
 
 def change_between(before: Trial, after: Trial, exam: Exam) -> Change | None:
@@ -513,6 +566,6 @@ def change_between(before: Trial, after: Trial, exam: Exam) -> Change | None:
         if precision is not PrecisionClass.FP32:
             floor += 8 * class_epsilon(precision, exam.dtype)
         noise[precision] = max(own, floor * math.sqrt(size_of_truth)) / size
-    if noise[PrecisionClass.HALF if exam.dtype in ("bfloat16", "float16") else PrecisionClass.FP32] > 0.2:
+    if noise[PrecisionClass.HALF if exam.dtype in _HALVES else PrecisionClass.FP32] > 0.2:
         return None
     return Change(mask=masks, size=size, noise=noise)

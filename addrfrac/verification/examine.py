@@ -72,6 +72,7 @@ def examine(
         "repeats": _repeats,
         "gradients": _gradients,
         "endurance": _endurance,
+        "special": _special,
         "evidence": _evidence,
         "tripwires": _tripwires,
         "shapes": _shapes,
@@ -295,6 +296,7 @@ def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: ran
         if found.precision in (PrecisionClass.NONE, PrecisionClass.APPROX):
             findings.add("gradients", Status.WRONG_GRADIENTS, f"gradient {index}: {found.detail}", found.figure, 1.0)
             return
+        findings.precision = max(findings.precision, found.precision, key=ORDER.index)
     findings.add("gradients", Status.PASSED, f"{len(tensors)} gradients for {len(wanted.cotangents)} cotangents")
 
 
@@ -347,6 +349,26 @@ def _shapes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random
             findings.add(f"{kind}s", Status.SHAPE_SPECIALISED, f"{first.trial.name}: {first.status}: {first.detail}")
         elif good:
             findings.add(f"{kind}s", Status.PASSED, f"{good} right, {len(findings.refused)} refused so far")
+
+
+def _special(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """NaN and infinities where the reference has them; told in a label, since honest kernels often differ."""
+    special = candidate.exam.special
+    if special is None or not candidate.stand(0, special.state):
+        return
+    candidate.restore()
+    try:
+        output = candidate.handle.call(special.arguments, seed=special.seed)
+    except ReferenceRaised as error:
+        findings.facts["special"] = str(error)
+        return
+    for mine, theirs in zip(output.tensors, special.native.tensors, strict=False):
+        if mine.shape != theirs.shape or not theirs.is_floating_point():
+            continue
+        for test in (torch.isnan, torch.isposinf, torch.isneginf):
+            if mine.is_floating_point() and not bool(torch.equal(test(mine), test(theirs))):
+                findings.facts["special"] = f"{test.__name__} differs"
+                return
 
 
 def _evidence(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:

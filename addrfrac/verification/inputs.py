@@ -147,14 +147,15 @@ def _keep_alive(base: torch.Tensor, c: Context) -> torch.Tensor:
 
 def _cancellation(base: torch.Tensor, c: Context) -> torch.Tensor:
     """Large values of both signs that cancel and leave small ones."""
-    out = c.randn(base.shape).view(-1)
-    half = out.numel() // 4
+    out = c.randn(base.shape)
+    size = base.shape[-1] if base.ndim else 0
+    half = size // 4
     if half:
-        order = torch.randperm(out.numel(), generator=c.generator)
-        big = c.strength * (1 + c.rand((half,)))
-        out[order[:half]] += big
-        out[order[half : 2 * half]] -= big
-    return out.view(base.shape)
+        order = torch.randperm(size, generator=c.generator)
+        big = c.strength * (1 + c.rand((*base.shape[:-1], half)))
+        out[..., order[:half]] += big
+        out[..., order[half : 2 * half]] -= big
+    return out
 
 
 def _aligned(base: torch.Tensor, c: Context) -> torch.Tensor:
@@ -212,6 +213,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution(name="cancellation", make=_cancellation, strengths=(1e5, 1e3, 30.0), why="lost low bits"),
         Distribution(name="aligned", make=_aligned, strengths=(8.0, 3.0, 1.0), why="attention picks single keys"),
         Distribution(name="redrawn-ids", make=_permuted, why="integers and rows in another arrangement"),
+        Distribution(name="ragged", make=_permuted, why="groups of unequal size, empty ones among them"),
         Distribution(name="range-power", make=_range_power, strengths=(4.0,)),
         Distribution(name="range-rows", make=_range_rows),
         Distribution(name="permuted", make=_permuted),

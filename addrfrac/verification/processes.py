@@ -80,6 +80,8 @@ def _scrubbed(device: str, threads: int) -> dict[str, str]:
     environ |= {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a pool that spins after a call would look like work after return
+        "GOMP_SPINCOUNT": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",

@@ -66,6 +66,7 @@ ADDRFRAC = Protocol(
         "cancellation",
         "aligned",
         "redrawn-ids",
+        "ragged",
     ),
     shared_base=False,
     seeds=(),

@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from addrfrac.verification import channel
+from addrfrac.verification.answers import tensor_facts
 from addrfrac.verification.parameters import Entry
 from addrfrac.verification.processes import Server, Worker, WorkerFailure
 from addrfrac.verification.records import Status
@@ -111,9 +112,10 @@ class Handle:
         """Call it on what the arena holds now."""
         answer = raised_or(self.worker.ask({"op": "call", "key": arena.key, "seed": seed, **options}))
         facts = {key: value for key, value in answer.items() if key not in ("tree", "infos", "tensors")}
-        infos = answer.get("infos")
-        if not isinstance(infos, list) or not all(isinstance(info, dict) for info in infos):
-            raise WorkerFailure(Status.TAMPERED, "an answer without a schema")
+        try:
+            infos = tensor_facts(answer.get("infos"), len(answer["tensors"]))
+        except ValueError as error:
+            raise WorkerFailure(Status.TAMPERED, f"an answer that does not fit together: {error}") from error
         return Output(
             tree=answer.get("tree"),
             infos=infos,

@@ -12,6 +12,8 @@ def compare_schema(candidate: Output, reference: Output, *, strides: bool = True
     """The first difference in container, count, type, attributes, shape, dtype, device, strides, storage or aliases."""
     if _containers(candidate.tree) != _containers(reference.tree):
         return Status.WRONG_SCHEMA, f"returns {_outline(candidate)}, the reference {_outline(reference)}"
+    if len(candidate.infos) != len(reference.infos):
+        return Status.WRONG_SCHEMA, f"{len(candidate.infos)} tensors, the reference {len(reference.infos)}"
     for index, (mine, theirs) in enumerate(zip(candidate.infos, reference.infos, strict=True)):
         problem = _facts_differ(mine, theirs, strides)
         if problem:
@@ -21,6 +23,9 @@ def compare_schema(candidate: Output, reference: Output, *, strides: bool = True
             return Status.ALIASED, f"output {index} shares memory with {sorted(aliases)[0]}"
     if len(candidate.tensors) != len(candidate.infos):
         return Status.WRONG_SCHEMA, "not every output has bytes"
+    for index, (tensor, info) in enumerate(zip(candidate.tensors, reference.infos, strict=True)):
+        if list(tensor.shape) != list(info["shape"]) or str(tensor.dtype) != f"torch.{info['dtype']}":
+            return Status.TAMPERED, f"output {index}: its bytes are not what its schema says"
     return None
 
 

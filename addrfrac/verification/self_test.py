@@ -139,11 +139,13 @@ def run_fixture(
         dtype=fixture.dtype,
     )
     started = time.monotonic()
-    verdict = check_target(server, target, exams=exams, timeout_s=20.0)
+    verdict = check_target(server, target, exams=exams, timeout_s=fixture.timeout_s, timing=False)
     accepted: dict[str, bool | None] = {}
     for protocol in PROTOCOLS.values():
         if protocol.in_process and protocols:
-            accepted[protocol.name] = published_accepts(server, target, protocol, timeout_s=10.0)[0]
+            accepted[protocol.name] = published_accepts(
+                server, target, protocol, timeout_s=min(10.0, fixture.timeout_s)
+            )[0]
     right = verdict.passed if fixture.honest else is_caught(fixture, verdict.status, verdict.labels)
     accepted[ADDRFRAC.name] = verdict.passed and (fixture.honest or not right)
     outcome = FixtureOutcome(

@@ -197,7 +197,7 @@ def _bytes(trial: Trial) -> float:
     for tensor in trial.arguments.tensors:
         used: int | None = None
         if ids and tensor.is_floating_point() and tensor.ndim >= 2:
-            distinct = max(int(t.unique().numel()) for t in ids)
+            distinct = max(len(set(t.flatten().tolist())) for t in ids)
             used = min(distinct, tensor.shape[0]) * (tensor.numel() // max(1, tensor.shape[0]))
         rows.append((tensor.numel(), tensor.element_size(), used))
     rows += [(t.numel(), t.element_size(), None) for t in trial.native.tensors]

@@ -183,7 +183,7 @@ class Graphed:
 
     def _capture(self, arguments: tuple[Any, ...]) -> None:
         self.static = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):

@@ -118,6 +118,8 @@ def labels_of(findings: Findings, exam: Exam | None) -> tuple[Label, ...]:
         found.append(Label.APPROXIMATE)
     if facts.get("inference_only"):
         found.append(Label.INFERENCE_ONLY)
+    if facts.get("special"):
+        found.append(Label.SPECIAL_VALUES)
     if facts.get("settings"):
         found.append(Label.SETTINGS_CHANGED)
     if any(entry.startswith(("shape", "built")) for entry in findings.refused):
