@@ -200,7 +200,7 @@ def _host_bound(
         return None, "nothing ran"
     of = {gap.kind: gap.us for gap in gaps}
     starved = of.get(GapKind.HOST_STARVED, 0.0) + of.get(GapKind.SYNCHRONISATION, 0.0)
-    profiled = f"profiled: {starved / span_us:.0%} of the span waits for the host"
+    profiled = f"profiled: {100 * starved / span_us:.0f} % of the span waits for the host"
     if wall is None:
         if of.get(GapKind.UNEXPLAINED, 0.0) > HOST_BOUND_SHARE * span_us:
             return None, "the trace holds no launch events for the kernels after most gaps"

@@ -14,6 +14,7 @@ def diff(before: Run, after: Run) -> Diff:
     first, second, basis = _step_samples(before, after)
     step = _row("step", first, second, "median")
     notes = ["each run is one process: spread between processes is not in these intervals"]
+    notes.append("the verdicts of a table's rows hold together at 95 %: each row needs more than its own interval")
     if min(len(first), len(second)) < stats.MINIMUM_STEPS:
         counts = f"{len(first)} and {len(second)} step samples"
         notes.append(f"inconclusive: {counts}, at least {stats.MINIMUM_STEPS} a side are needed")
@@ -60,8 +61,9 @@ def _spans(run: Run) -> list[float]:
     return [step.span_us for step in run.accounts.steps]
 
 
-def _row(name: str, before: Sequence[float], after: Sequence[float], statistic: str = "mean") -> DiffRow:
-    change, interval, verdict = stats.change(before, after, statistic)
+def _row(name: str, before: Sequence[float], after: Sequence[float], statistic: str = "mean", rows: int = 1) -> DiffRow:
+    """One row of a table of `rows`."""
+    change, interval, verdict = stats.change(before, after, statistic, comparisons=rows)
     of = stats.centre(statistic)
     return DiffRow(
         name=name,
@@ -77,7 +79,8 @@ def _rows(
     before: Sequence[KernelRow], after: Sequence[KernelRow], key: Callable[[KernelRow], str]
 ) -> tuple[DiffRow, ...]:
     first, second = _samples(before, key), _samples(after, key)
-    rows = [_class_row(name, first.get(name), second.get(name), before, after) for name in {**first, **second}]
+    names = {**first, **second}
+    rows = [_class_row(name, first.get(name), second.get(name), before, after, len(names)) for name in names]
     return tuple(sorted(rows, key=lambda row: -abs(row.change_us)))
 
 
@@ -97,11 +100,12 @@ def _class_row(
     second: list[float] | None,
     before: Sequence[KernelRow],
     after: Sequence[KernelRow],
+    rows: int,
 ) -> DiffRow:
     """A class that is missing on one side ran for no time there, in each of that side's steps."""
     zeros_before = [0.0] * len(before[0].device_us_by_step) if before else []
     zeros_after = [0.0] * len(after[0].device_us_by_step) if after else []
-    row = _row(name, first or zeros_before, second or zeros_after)
+    row = _row(name, first or zeros_before, second or zeros_after, rows=rows)
     change = (row.after_us or 0.0) - (row.before_us or 0.0)
     return DiffRow(
         name=name,
@@ -119,5 +123,5 @@ def _gap_rows(before: Run, after: Run) -> tuple[DiffRow, ...]:
     for kind in kinds:
         first = [step.gaps_us.get(kind, 0.0) for step in before.accounts.steps]
         second = [step.gaps_us.get(kind, 0.0) for step in after.accounts.steps]
-        rows.append(_row(kind.value, first, second))
+        rows.append(_row(kind.value, first, second, rows=len(kinds)))
     return tuple(sorted(rows, key=lambda row: -abs(row.change_us)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,23 +107,24 @@ def sampled(samples: Floats, statistic: str, rng: np.random.Generator) -> Sample
     )
 
 
-def student_over_normal(freedom: float) -> float:
-    """How much wider a 95 % interval must be when its variance was estimated with so many degrees of freedom.
+def student_over_normal(freedom: float, comparisons: int = 1) -> float:
+    """How much wider than a normal 95 % interval one must be whose variance has so many degrees of freedom.
 
-    Abramowitz and Stegun 26.7.5, within 4 % from two degrees of freedom on.
+    With several comparisons it is so wide that all of them hold together at 95 % (Bonferroni). Student's quantile by
+    Abramowitz and Stegun 26.7.5, within 4 % from two degrees of freedom on for one comparison.
     """
-    z = 1.959964
+    z = -NormalDist().inv_cdf(0.025 / comparisons)
     terms = (
         (z**3 + z) / (4 * freedom),
         (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2),
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3),
     )
-    return 1.0 + sum(terms) / z
+    return (z + sum(terms)) / -NormalDist().inv_cdf(0.025)
 
 
-def interval(deviations: Floats, freedom: float, level: float = 0.95) -> tuple[float, float]:
-    """The central interval of bootstrap deviations; it holds 0."""
-    low, high = np.quantile(deviations, [(1 - level) / 2, (1 + level) / 2]) * student_over_normal(freedom)
+def interval(deviations: Floats, freedom: float, comparisons: int = 1) -> tuple[float, float]:
+    """The 95 % interval of bootstrap deviations; it holds 0."""
+    low, high = np.quantile(deviations, [0.025, 0.975]) * student_over_normal(freedom, comparisons)
     return min(float(low), 0.0), max(float(high), 0.0)
 
 
@@ -157,11 +159,15 @@ def sampling_range(values: Sequence[float]) -> Range:
 # --- two series ---------------------------------------------------------------------------------------------
 
 
-def change(before: Sequence[float], after: Sequence[float], statistic: str = "mean") -> tuple[float, Range, Verdict]:
+def change(
+    before: Sequence[float], after: Sequence[float], statistic: str = "mean", comparisons: int = 1
+) -> tuple[float, Range, Verdict]:
     """(after - before, its 95 % interval, verdict) of two independent series, e.g. one sample a step.
 
     The verdict is `same` only where the whole interval lies within SAME_MARGIN of the time before, and `inconclusive`
-    with fewer than MINIMUM_STEPS a side, whatever the figures.
+    with fewer than MINIMUM_STEPS a side, whatever the figures. Where this is one of several comparisons, the verdict
+    (not the interval) asks for so much more that all of them hold together: of sixty kernels that did not change, one
+    by one, two or three would be called faster or slower.
     """
     if not len(before) or not len(after):
         return 0.0, Range(low=None, high=None), Verdict.INCONCLUSIVE
@@ -171,18 +177,19 @@ def change(before: Sequence[float], after: Sequence[float], statistic: str = "me
     difference = b.value - a.value
     if min(len(before), len(after)) < MINIMUM_STEPS:
         return difference, Range(low=None, high=None), Verdict.INCONCLUSIVE
-    low, high = interval(b.deviations - a.deviations, _joint_freedom(a, b))
-    low, high = difference + low, difference + high
-    margin = SAME_MARGIN * a.value
+    deviations, freedom = b.deviations - a.deviations, _joint_freedom(a, b)
+    low, high = interval(deviations, freedom)
+    surely = interval(deviations, freedom, comparisons)
+    verdict = _verdict(difference + surely[0], difference + surely[1], SAME_MARGIN * a.value)
+    return difference, Range(low=difference + low, high=difference + high), verdict
+
+
+def _verdict(low: float, high: float, margin: float) -> Verdict:
     if -margin <= low and high <= margin:
-        verdict = Verdict.SAME
-    elif low > 0:
-        verdict = Verdict.SLOWER
-    elif high < 0:
-        verdict = Verdict.FASTER
-    else:
-        verdict = Verdict.INCONCLUSIVE
-    return difference, Range(low=low, high=high), verdict
+        return Verdict.SAME
+    if low > 0:
+        return Verdict.SLOWER
+    return Verdict.FASTER if high < 0 else Verdict.INCONCLUSIVE
 
 
 def _joint_freedom(a: Sampled, b: Sampled) -> float:

@@ -131,7 +131,32 @@ def test_drifting_steps_are_drawn_in_longer_blocks():
     assert stats.block_length(series(rng, 100, 0.8)) >= 6
 
 
+def test_of_many_kernels_that_did_not_change_seldom_one_is_called_changed():
+    rng = np.random.default_rng(9)
+    tables = [
+        [
+            stats.change(series(rng, 10, 0.0), series(rng, 10, 0.0), comparisons=40)[2]
+            in (Verdict.FASTER, Verdict.SLOWER)
+            for _ in range(40)
+        ]
+        for _ in range(25)
+    ]
+    assert sum(map(any, tables)) <= 4  # 5 % is the claim; without the correction three tables in four
+
+
+def test_a_large_change_is_found_among_many_comparisons():
+    rng = np.random.default_rng(10)
+    found = stats.change(series(rng, 10, 0.0), series(rng, 10, 0.0, 120.0), comparisons=100)
+    assert found[2] is Verdict.SLOWER
+
+
 @pytest.mark.parametrize("freedom", [2.0, 3.0, 5.0, 10.0, 100.0])
 def test_the_widening_for_few_steps_is_students(freedom):
     exact = reference.t.ppf(0.975, freedom) / reference.norm.ppf(0.975)
     assert stats.student_over_normal(freedom) == pytest.approx(exact, rel=0.04)
+
+
+@pytest.mark.parametrize("freedom", [4.0, 10.0, 100.0])
+def test_several_comparisons_ask_for_bonferronis_quantile(freedom):
+    exact = reference.t.ppf(1 - 0.025 / 50, freedom) / reference.norm.ppf(0.975)
+    assert stats.student_over_normal(freedom, 50) == pytest.approx(exact, rel=0.08)
