@@ -62,6 +62,8 @@ def speedup_range(low: float | None, high: float | None, missing: str = NOT_MEAS
     """An interval of speed-ups: '2.65–2.87x'; a missing upper end means that nothing bounds it: 'over 2.65x'."""
     if low is None:
         return missing
+    if math.isinf(low):
+        return speedup(low)
     if high is None or math.isinf(high):
         return f"over {speedup(low)}"
     return f"{_joined(_factor(low), _factor(high))}x"
@@ -101,7 +103,7 @@ def quantity(number: float | None, unit: str = "", missing: str = NOT_MEASURED) 
     if number is None:
         return missing
     scale, prefix = next(((s, p) for s, p in _DECIMAL if abs(number) >= s), (1.0, ""))
-    digits = count(number) if scale == 1.0 else significant(number / scale)
+    digits = count(number) if scale == 1.0 and number == round(number) else significant(number / scale)
     return f"{digits}{prefix} {unit}".rstrip()
 
 

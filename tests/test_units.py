@@ -71,6 +71,7 @@ def test_a_ceiling_without_an_upper_end_is_said_to_be_open() -> None:
     assert units.speedup_range(2.651, None) == "over 2.65x"
     assert units.speedup_range(2.651, math.inf) == "over 2.65x"
     assert units.speedup(math.inf) == "unbounded"
+    assert units.speedup_range(math.inf, math.inf) == "unbounded"
 
 
 def test_changes_show_their_sign() -> None:
@@ -86,3 +87,7 @@ def test_sizes_and_counts_are_scaled() -> None:
     assert units.count(12.5) == "12.5"
     assert units.quantity(25_557_032, "parameters") == "25.6 M parameters"
     assert units.rate(15_612.4, "images") == "15.6 k images/s"
+    assert units.rate(0.2191, "images") == "0.219 images/s"
+    assert units.count_range(17.0, 32.0) == "17–32"
+    assert units.plural(1, "step") == "1 step"
+    assert units.plural(2, "class", "classes") == "2 classes"

@@ -38,7 +38,7 @@ class Figures:
 def banners(runs: Sequence[Run]) -> str:
     """What a reader must know before the first number."""
     recorded = [("RECORDED", text) for text in dict.fromkeys(map(facts.recorded_line, runs)) if text]
-    cpu = [("CPU", text) for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
+    cpu = [("CPU RUN", text) for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
     return "".join(
         f'<p class="banner" role="note"><strong>{word}</strong> {escape(text)}</p>' for word, text in [*recorded, *cpu]
     )

@@ -104,7 +104,7 @@ def cpu_line(run: Run) -> str:
     if not is_cpu(run):
         return ""
     return (
-        f"CPU run: the self-times of CPU operators on {device(run)} stand for kernels; "
+        f"The self-times of CPU operators on {device(run)} stand for kernels; "
         "oneDNN and MKL count as libraries. It says nothing of a GPU."
     )
 
@@ -227,19 +227,29 @@ def busy_share(run: Run, missing: str = units.NOT_MEASURED) -> str:
     return missing if share is None else f"{units.percent(share)} of span"
 
 
-DISTORTED = 1.1
-"""A profiled span longer than this many walls is the profiler's work in good part."""
+DISTORTED = 0.1
+"""Gaps of the profiler's making that hold more than this share of the span are worth a warning."""
+CLOCKS_AGREE = 0.02
+"""Busy time and wall come from different steps; busy may exceed the wall by this much without a word."""
 
 
 def distortion_line(run: Run) -> str:
-    """A warning where the profiler stretched the step; '' where it did not or where that is not known."""
-    factor = run.accounts.distortion
-    if factor is None or factor <= DISTORTED:
+    """A warning where profiled and unprofiled steps differ in kind; '' where they do not or where no wall is known."""
+    step_us, busy_us = wall_us(run), run.accounts.busy_us
+    if not step_us or not run.accounts.span_us:
+        return ""
+    if busy_us > step_us * (1 + CLOCKS_AGREE):
+        return (
+            f"While profiled, {kernel_noun(run)}s took {units.microseconds(busy_us)}, more than the whole unprofiled "
+            f"step of {units.microseconds(step_us)}: shares of wall are too high by that much."
+        )
+    made_by_profiler_us = run.accounts.span_us - busy_us - max(0.0, step_us - busy_us)
+    if made_by_profiler_us <= DISTORTED * run.accounts.span_us:
         return ""
     return (
-        f"The profiler stretched this step: its span is {units.significant(factor)} times the unprofiled wall. "
-        f"Kernel times stand; the gaps are in good part the profiler's. Unprofiled, kernels fill {busy_share(run)} "
-        "of the wall."
+        f"The profiler stretched this step: its span is {units.significant(run.accounts.span_us / step_us)} times the "
+        f"unprofiled wall. Kernel times stand, but at least {units.microseconds(made_by_profiler_us)} of the gaps are "
+        f"the profiler's. Unprofiled, kernels fill {busy_share(run)} of the wall."
     )
 
 

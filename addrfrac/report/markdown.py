@@ -67,7 +67,7 @@ def _run(run: Run) -> list[str]:
 
 def _banners(runs: Sequence[Run]) -> list[str]:
     texts = [f"**RECORDED.** {plain(text)}" for text in dict.fromkeys(map(facts.recorded_line, runs)) if text]
-    texts += [plain(text) for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
+    texts += [f"**CPU RUN.** {plain(text)}" for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
     return [f"> {text}" for text in texts]
 
 

@@ -78,7 +78,7 @@ def _head(run: Run) -> list[RenderableType]:
         parts.append(Panel(Text(facts.recorded_line(run)), title="RECORDED", border_style="cyan", width=WIDTH))
     parts += [Text(facts.title(run), style="bold"), Text(facts.device_line(run), style="bright_black")]
     if facts.is_cpu(run):
-        parts.append(Text(facts.cpu_line(run), style="yellow"))
+        parts.append(Text(f"CPU RUN. {facts.cpu_line(run)}", style="yellow"))
     return parts
 
 
@@ -269,7 +269,7 @@ def _short_labels(labels: Sequence[str]) -> list[str]:
 
 def _warnings(runs: Sequence[Run]) -> list[str]:
     lines = [f"RECORDED: {text}" for text in dict.fromkeys(map(facts.recorded_line, runs)) if text]
-    return lines + [text for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
+    return lines + [f"CPU RUN. {text}" for text in dict.fromkeys(map(facts.cpu_line, runs)) if text]
 
 
 def _headlines(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:

@@ -83,7 +83,8 @@ def test_a_recorded_run_says_so_with_date_device_and_versions(make: Make, format
 @pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
 def test_a_cpu_run_says_that_operators_stand_for_kernels(make: Make, format: str) -> None:
     text = _words(report.render(make("cpu"), format))
-    assert "the self-times of CPU operators" in text
+    assert "CPU RUN" in text
+    assert "The self-times of CPU operators" in text
     assert "stand for kernels" in text
     assert "busy GPU time" not in text
 
@@ -369,7 +370,16 @@ def test_a_step_that_the_profiler_stretched_is_shown_with_a_warning(runs: Module
     stretched = runs.full(gap_us=4000.0, wall_factor=0.5)
     text = _words(report.render([stretched], format))
     assert "its span is 2.00 times the unprofiled wall" in text
+    # 4.00 ms of gaps while profiled, 0.19 ms unprofiled (3.81 ms of wall less 3.62 ms busy).
+    assert "at least 3.81 ms of the gaps are the profiler's" in html.unescape(text)
     assert "The profiler stretched" not in _words(report.render([runs.full()], format))
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_busy_time_beyond_the_wall_is_said_and_not_hidden(runs: ModuleType, format: str) -> None:
+    text = _words(report.render([runs.full(wall_factor=0.5)], format))
+    assert "more than the whole unprofiled step" in text
+    assert "The profiler stretched" not in text
 
 
 def test_parts_of_a_stretched_step_sum_to_the_wall_and_not_to_the_span(runs: ModuleType) -> None:
