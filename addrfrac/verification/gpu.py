@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,9 @@ from addrfrac.verification.channel import GUARD_BYTES, span_of
 
 _M_PERTURB = -6
 _copies: list[torch.Tensor] = []
+
+
+_equal = torch.equal
 
 
 class Inputs:
@@ -42,18 +44,13 @@ class Inputs:
             return
         for mine, theirs in zip(self.tensors, self.shared, strict=True):
             mine.data.copy_(theirs)
-        self.before = [self._digest(buffer) for buffer in self.buffers]
-
-    @staticmethod
-    def _digest(buffer: torch.Tensor) -> str:
-        return hashlib.blake2b(buffer.cpu().numpy().tobytes(), digest_size=8).hexdigest()
+        self.before = [buffer.clone() for buffer in self.buffers]
 
     def changed_on_device(self) -> list[int]:
         """Inputs (with their guards) whose device bytes differ from what `refresh` wrote; on a CPU the parent looks."""
         if self.device.type == "cpu":
             return []
-        after = [self._digest(buffer) for buffer in self.buffers]
-        return [i for i, (a, b) in enumerate(zip(self.before, after, strict=True)) if a != b]
+        return [i for i, (a, b) in enumerate(zip(self.before, self.buffers, strict=True)) if not _equal(a, b)]
 
 
 def poison(device: torch.device, byte: int, sizes: list[int], mallopt: Callable[[int, int], int]) -> None:

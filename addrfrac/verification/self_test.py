@@ -139,7 +139,7 @@ def run_fixture(
         dtype=fixture.dtype,
     )
     started = time.monotonic()
-    verdict = check_target(server, target, exams=exams, timeout_s=fixture.timeout_s, timing=False)
+    verdict = check_target(server, target, exams=exams, timeout_s=fixture.timeout_s, timing=fixture.timing)
     accepted: dict[str, bool | None] = {}
     for protocol in PROTOCOLS.values():
         if protocol.in_process and protocols:

@@ -31,7 +31,7 @@ def compare(baseline: Blocks, candidate: Blocks, noise_floor: float | None = Non
     """Median of process medians, baseline over candidate; one process alone cannot decide."""
     rng = np.random.default_rng(seed)
     point = _centre(baseline) / _centre(candidate)
-    draws = np.array([_drawn(baseline, rng) / _drawn(candidate, rng) for _ in range(DRAWS)])
+    draws = _drawn(baseline, rng) / _drawn(candidate, rng)
     low, high = (float(v) for v in np.quantile(draws, (0.025, 0.975)))
     floor = noise_floor or 0.0
     half = max((high - low) / 2 / point, floor)
@@ -72,14 +72,17 @@ def _centre(blocks: Blocks) -> float:
     return statistics.median(statistics.median(process) for process in blocks)
 
 
-def _drawn(blocks: Blocks, rng: np.random.Generator) -> float:
-    """The centre of one resample: processes first, blocks within each."""
-    chosen = rng.integers(0, len(blocks), len(blocks))
-    medians = []
-    for index in chosen:
-        process = np.asarray(blocks[int(index)])
-        medians.append(float(np.median(process[rng.integers(0, len(process), len(process))])))
-    return float(np.median(medians))
+def _drawn(blocks: Blocks, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """The centre of each of DRAWS resamples: processes first, blocks within each."""
+    medians = np.empty((DRAWS, len(blocks)))
+    for index, process in enumerate(blocks):
+        values = np.asarray(process, dtype=np.float64)
+        medians[:, index] = np.median(values[rng.integers(0, len(values), (DRAWS, len(values)))], axis=1)
+    chosen = rng.integers(0, len(blocks), (DRAWS, len(blocks)))
+    centres: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.median(
+        np.take_along_axis(medians, chosen, axis=1), axis=1
+    )
+    return centres
 
 
 def order_of_turns(sides: Sequence[str], rounds: int) -> list[str]:

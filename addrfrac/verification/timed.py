@@ -111,7 +111,7 @@ class _Stamps:
     def _now(self) -> Any:
         if not self.cuda:
             return _clock()
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 

@@ -137,7 +137,7 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     traced = facts.get("traced", {})
     if traced.get("swallowed"):
         found.append(Label.SWALLOWED_EXCEPTION)
-    if traced.get("library"):
+    if traced.get("library") or _library_share(traced) > 0.5:
         found.append(Label.LIBRARY)
     if exam is None:
         return found
@@ -153,6 +153,13 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     if facts.get("setup_s", 0.0) > 0.5:
         found.append(Label.SETUP_COMPUTES)
     return found
+
+
+def _library_share(traced: dict[str, Any]) -> float:
+    """Share of device time in library kernels; 0 where no kernel was seen."""
+    times = [(str(name), float(us)) for name, us in traced.get("kernels", [])]
+    total = sum(us for _, us in times)
+    return sum(us for name, us in times if is_library_kernel(name)) / total if total else 0.0
 
 
 _COSMETIC = ("clone", "contiguous", "view", "_unsafe_view", "reshape", "alias", "lift_fresh", "zeros_like", "_to_copy")
