@@ -134,6 +134,7 @@ def _segment(
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
+        insidetextfont={"color": INK if colour == GAP else readable_on(colour)},
         marker={
             "color": colour,
             "line": {"color": PAPER, "width": 1},
@@ -477,6 +478,23 @@ def _swept(figure: go.Figure, runs: Sequence[Run], title: str, y_axis: dict[str,
 def _text(text: str) -> str:
     """Text from outside, for plotly, which reads tags and %{...} in names and hover texts."""
     return html.escape(one_line(text), quote=False).replace("%{", "%&#123;")
+
+
+def readable_on(colour: str) -> str:
+    """Black or white, whichever stands out more from a fill (WCAG 2 contrast)."""
+    return max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, colour))
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2 contrast ratio of two colours, 1 to 21; text needs 4.5."""
+    darker, lighter = sorted((_luminance(first), _luminance(second)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def _transparent(colour: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Sequence
 
 from addrfrac.report.names import one_line, short_kernel
@@ -20,7 +21,7 @@ def table(
     """A table of HTML cells; the first heads its row, and a column that starts with '>' holds numbers."""
     numeric = [column.startswith(">") for column in columns]
     head = "".join(
-        f'<th scope="col"{_number(is_numeric)}>{escape(column.removeprefix(">"))}</th>'
+        f'<th scope="col"{_number(is_numeric)}>{_breakable(column.removeprefix(">"))}</th>'
         for column, is_numeric in zip(columns, numeric, strict=True)
     )
     body = "".join(
@@ -32,6 +33,11 @@ def table(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{label}</caption>'
         f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
+
+
+def _breakable(title: str) -> str:
+    """A column's title that may wrap inside a long name, where the name has a joint."""
+    return re.sub(r"(?<=[_.\-·])", "<wbr>", escape(title)) if len(title) > 20 else escape(title)
 
 
 def _cells(row: Sequence[str], numeric: Sequence[bool]) -> str:

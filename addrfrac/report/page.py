@@ -163,7 +163,7 @@ def _accounts_table(run: Run) -> str:
         row_classes.append("" if members else "faint")
         rows.append(
             (
-                _swatch(row) + escape(figures.part_name(row)),
+                f'<span class="part">{_swatch(row)}{escape(figures.part_name(row))}</span>',
                 escape(members["provider"]) if members else "",
                 bound_mark(members["bound"]) if members else "",
                 "" if row["number"] != row["number"] else units.count(row["number"]),

@@ -577,6 +577,10 @@ def extrapolated() -> Run:
             held_out_depth=12,
             held_out_step_error=0.004,
             held_out_share_error=-0.003,
+            full_busy_us=75_100.0,
+            held_out_busy_error=0.002,
+            full_graph_us=75_900.0,
+            held_out_graph_error=0.001,
         ),
     )
 
