@@ -27,8 +27,8 @@ def extrapolate(runs: Sequence[Run], full_depth: int) -> Extrapolation:
     if len(runs) < 3:
         raise ValueError("three depths are needed: two for the line, one to check it")
     measured = [_layers(run) for run in runs]
-    step_error = _at(runs[:-1], measured[-1], _step_us) / _step_us(runs[-1]) - 1.0
     share_error = _middle(_share(runs[:-1], measured[-1])) - _middle(_share(runs[-1:], measured[-1]))
+    has_graphs = all(run.wall is not None and run.wall.graph is not None for run in runs)
     return Extrapolation(
         depths=tuple(measured),
         step_us=tuple(_step_us(run) for run in runs),
@@ -36,9 +36,18 @@ def extrapolate(runs: Sequence[Run], full_depth: int) -> Extrapolation:
         full_step_us=_at(runs, full_depth, _step_us),
         full_share_of_busy=_share(runs, full_depth),
         held_out_depth=measured[-1],
-        held_out_step_error=step_error,
+        held_out_step_error=_held_out_error(runs, _step_us),
         held_out_share_error=share_error,
+        full_busy_us=_at(runs, full_depth, _busy_us),
+        held_out_busy_error=_held_out_error(runs, _busy_us),
+        full_graph_us=_at(runs, full_depth, _graph_us) if has_graphs else None,
+        held_out_graph_error=_held_out_error(runs, _graph_us) if has_graphs else None,
     )
+
+
+def _held_out_error(runs: Sequence[Run], of: Callable[[Run], float]) -> float:
+    """(predicted - measured) / measured at the deepest run, from the others."""
+    return _at(runs[:-1], _layers(runs[-1]), of) / of(runs[-1]) - 1.0
 
 
 def _layers(run: Run) -> int:
@@ -49,6 +58,12 @@ def _layers(run: Run) -> int:
 
 def _step_us(run: Run) -> float:
     return run.wall.step_us if run.wall is not None else run.accounts.span_us
+
+
+def _graph_us(run: Run) -> float:
+    graph = run.wall.graph if run.wall is not None else None
+    assert graph is not None, "asked for only where every depth has one"
+    return graph.median_us
 
 
 def _busy_us(run: Run) -> float:

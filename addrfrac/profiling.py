@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
@@ -140,14 +140,23 @@ def _measure_depths(
         raise AddrfracError(
             f"{workload.name} has only {workload.layers} layers, too few to extrapolate from three depths"
         )
-    whole = replace(
-        runs[-1],
-        title=f"{title(configuration)} extrapolated from {', '.join(str(d) for d in depths(workload.layers))} layers",
-        extrapolation=extrapolate(runs, workload.layers),
-        notes=(*runs[-1].notes, f"accounts and kernels are of {runs[-1].configuration.layers} layers"),  # type: ignore[union-attr]
+    whole_model = whole(runs, request.options.command, workload.layers)
+    store.save(whole_model, folder / "run.json")
+    return whole_model
+
+
+def whole(runs: Sequence[Run], command: str, layers: int) -> Run:
+    """The deepest run, carrying what all of them say of the full depth."""
+    deepest, configuration = runs[-1], runs[-1].configuration
+    assert configuration is not None, "a run at a depth knows its depth"
+    depths_run = ", ".join(str(depth) for depth in extrapolate(runs, layers).depths)
+    return replace(
+        deepest,
+        command=command,
+        title=f"{title(replace(configuration, layers=None))} extrapolated from {depths_run} layers",
+        extrapolation=extrapolate(runs, layers),
+        notes=(*deepest.notes, f"accounts and kernels are of {configuration.layers} layers"),
     )
-    store.save(whole, folder / "run.json")
-    return whole
 
 
 def _from_recorded(request: Request, configurations: list[Configuration]) -> Outcome:

@@ -683,6 +683,12 @@ class Extrapolation:
     """(predicted - measured) / measured at the held-out depth."""
     held_out_share_error: float
     """Predicted - measured share of busy (mid-point), in share units."""
+    full_busy_us: float
+    """Device time of a step at full depth; free of the host, whose pace an eager step can keep."""
+    held_out_busy_error: float
+    full_graph_us: float | None
+    """The step as a CUDA graph at full depth; None where a depth could not be captured."""
+    held_out_graph_error: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

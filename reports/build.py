@@ -15,6 +15,9 @@ from pathlib import Path
 import msgspec
 
 from addrfrac import store
+from addrfrac.analysis import Options, build_run
+from addrfrac.parse import read_trace
+from addrfrac.profiling import whole
 from addrfrac.recorded import NOT_COMPARED, answers
 from addrfrac.records import Configuration, Run
 from addrfrac.report import render
@@ -36,13 +39,33 @@ def main() -> None:
 
 
 def take_over(recorded: Path) -> None:
-    """Copy each run.json, compact, to its place here; a run at a depth that only feeds an extrapolation stays out."""
+    """Bring each run.json, compact, to its place here; where a trace is left, its accounts are those of the present code.
+
+    A run at a depth that only feeds an extrapolation stays out.
+    """
     for file in sorted(recorded.rglob("run.json")):
-        if file.parent.name.startswith("layers-"):
-            continue
-        run = store.load(file)
-        target = HERE / file.relative_to(recorded)
-        store.write_whole(target, msgspec.json.encode(run) + b"\n")
+        if not file.parent.name.startswith("layers-"):
+            store.write_whole(HERE / file.relative_to(recorded), msgspec.json.encode(accounted(file.parent)) + b"\n")
+
+
+def accounted(folder: Path) -> Run:
+    """The run of a folder, its accounts made anew from its trace; as recorded where the trace is not there."""
+    depths = sorted(folder.glob("layers-*"), key=lambda depth: int(depth.name.partition("-")[2]))
+    if depths:
+        command, layers = published_command(folder)
+        return whole([accounted(depth) for depth in depths], command, layers)
+    recorded, trace, capture = store.load(folder), folder / "trace.json.gz", folder / "capture.json.gz"
+    if not trace.exists():
+        print(f"no trace beside {folder / 'run.json'}: published as recorded")
+        return recorded
+    options = Options(command=recorded.command, capture=capture if capture.exists() else None)
+    return build_run(read_trace(trace), options, kind=recorded.kind)
+
+
+def published_command(folder: Path) -> tuple[str, int]:
+    """Command and full depth of an extrapolated run, whatever version of the record it was saved in."""
+    saved = msgspec.json.decode((folder / "run.json").read_bytes())
+    return saved["command"], saved["extrapolation"]["full_depth"]
 
 
 def render_pages(name: str) -> list[IndexEntry]:

@@ -204,6 +204,11 @@ def graph_line(run: Run) -> str:
     return f"{units.microseconds(run.wall.graph.median_us)} as a CUDA graph ({interval(run.wall.graph)})"
 
 
+def graph_us(run: Run) -> float | None:
+    """The step as a CUDA graph; None where it was not captured."""
+    return None if run.wall is None or run.wall.graph is None else run.wall.graph.median_us
+
+
 def busy_of_span(run: Run) -> float | None:
     """Share of the profiled span in which at least one kernel ran."""
     return run.accounts.busy_us / run.accounts.span_us if run.accounts.span_us else None
@@ -303,8 +308,14 @@ def extrapolation_line(run: Run) -> str:
         f"Extrapolated to {full.full_depth} layers from {', '.join(map(str, full.depths))}: "
         f"{units.microseconds(full.full_step_us)} a step, {range_percent(full.full_share_of_busy)} of busy; "
         f"at the held-out depth {full.held_out_depth} off by {units.signed_percent(full.held_out_step_error)} "
-        f"of the step and {units.signed_points(full.held_out_share_error)} of the share."
+        f"of the step and {units.signed_points(full.held_out_share_error)} of the share. "
+        f"Device alone {_with_error(full.full_busy_us, full.held_out_busy_error)}, "
+        f"as a CUDA graph {_with_error(full.full_graph_us, full.held_out_graph_error)}."
     )
+
+
+def _with_error(us: float | None, error: float | None) -> str:
+    return f"{units.microseconds(us)} ({units.signed_percent(error)})" if us is not None else units.NOT_MEASURED
 
 
 def trace_line(run: Run) -> str:
@@ -411,6 +422,15 @@ def sweep(runs: Sequence[Run]) -> Sweep | None:
     return Sweep(field=field, series=others[0] if others else None)
 
 
+def ordered(runs: Sequence[Run]) -> list[Run]:
+    """Runs of a sweep along their curve, others in the order given."""
+    curve = sweep(runs)
+    if curve is None:
+        return list(runs)
+    fields = [curve.series, curve.field] if curve.series else [curve.field]
+    return sorted(runs, key=lambda run: [swept_value(run, field) or 0 for field in fields])
+
+
 def swept_value(run: Run, field: str) -> int | None:
     value = getattr(run.configuration, field)
     return value if isinstance(value, int) else None
@@ -438,11 +458,10 @@ def headline_columns(names: Sequence[str]) -> list[str]:
 def headline_cells(run: Run, names: Sequence[str]) -> list[str]:
     """Step, graph, busy share, share of busy under each policy, ceiling of busy under the run's own, host."""
     own = run.addressable.by_policy.get(run.addressable.policy)
-    graph = run.wall.graph if run.wall is not None else None
     shares = [run.addressable.by_policy.get(name) for name in names]
     return [
         units.microseconds(wall_us(run), units.DASH),
-        units.microseconds(None if graph is None else graph.median_us, units.DASH),
+        units.microseconds(graph_us(run), units.DASH),
         busy_share(run, units.DASH),
         *(units.DASH if share is None else range_percent(share.share_of_busy, units.DASH) for share in shares),
         units.DASH if own is None else ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
