@@ -83,7 +83,7 @@ def _changes(node: ast.AST):  # type: ignore[no-untyped-def]
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
         new_op = _COMPARISONS[type(node.ops[0])]
         yield "comparison off by one", lambda n, new=new_op: setattr(n, "ops", [new(), *n.ops[1:]])
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         value = node.value
         other = value + 1 if isinstance(value, int) else (value * 1.1 if value else 0.1)
         yield f"{value} became {other:.4g}", lambda n, other=other: setattr(n, "value", other)
@@ -129,8 +129,8 @@ def mutation_scores(device: str, *, limit: int | None = None) -> tuple[tuple[Mut
     """Share of mutants that each protocol kills; survivors by name, equivalent ones apart."""
     from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT
 
-    mutants = [m for m in all_mutants()]
-    equivalent = tuple(m.name for m in mutants if _is_equivalent(m.name, EQUIVALENT))
+    mutants = all_mutants()
+    equivalent = tuple(m.name for m in mutants if m.name in EQUIVALENT)
     counted = [m for m in mutants if m.name not in equivalent][:limit]
     survivors: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
     with Server(device) as server:
@@ -157,7 +157,3 @@ def mutation_scores(device: str, *, limit: int | None = None) -> tuple[tuple[Mut
         for name, alive in survivors.items()
     )
     return scores, equivalent
-
-
-def _is_equivalent(name: str, listed: dict[str, str]) -> bool:
-    return name in listed

@@ -1,7 +1,7 @@
 """A module of any accepted kind, seen as one problem or one candidate.
 
 KernelBench format: `Model` or `ModelNew`, `get_inputs`, `get_init_inputs`. A kernel module of ours: a launcher named
-in `LAUNCHER` (or like the module), `reference`, `CASES`.
+in `SUBSTITUTE` or `LAUNCHER` (or like the module), `reference`, `CASES`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,34 @@ class Case:
     name: str
     arguments: tuple[TensorCase | int | float | bool | None, ...]
     dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Who wrote a kernel, and how."""
+
+    author: str
+    """The model, or the person."""
+    task: str
+    """What was asked for."""
+    attempts: int
+    human_edits: str
+    """'' where there were none."""
+    tuned_on: tuple[str, ...] = ()
+    """Shapes and devices that its constants were chosen on; empty where they were not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitute:
+    """What a kernel stands in for."""
+
+    launcher: Callable[..., Any]
+    reference: Callable[..., Any]
+    """The pattern to find and the truth to verify against."""
+    op: str
+    """An `Op` of the taxonomy."""
+    bytes_moved: Callable[..., int]
+    """Least bytes that a call with these arguments must move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +104,11 @@ def adapt(module: ModuleType, *, role: str, case: int) -> Loaded:
 
 def launcher(module: ModuleType) -> Callable[..., Any]:
     """The function that a kernel module offers in the reference's place."""
-    named = getattr(module, "LAUNCHER", None)
+    substitute = getattr(module, "SUBSTITUTE", None)
+    named = getattr(substitute, "launcher", None) or getattr(module, "LAUNCHER", None)
     function = named if callable(named) else getattr(module, module.__name__.rpartition(".")[2], None)
     if not callable(function):
-        raise ValueError("no launcher: name one in LAUNCHER or call it like the module")
+        raise ValueError("no launcher: name one in SUBSTITUTE or LAUNCHER, or call it like the module")
     return function  # type: ignore[no-any-return]
 
 
