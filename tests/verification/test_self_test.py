@@ -1,0 +1,100 @@
+"""The self-test: a fixture of each mechanism, the catalogue, the mutants."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from addrfrac.verification.check import Exams
+from addrfrac.verification.fixtures.catalogue import ROWS, WITHOUT_FIXTURE
+from addrfrac.verification.fixtures.fixture import PREAMBLE, Fixture
+from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
+from addrfrac.verification.fixtures.problems import PROBLEMS
+from addrfrac.verification.mutants import all_mutants
+from addrfrac.verification.processes import Server
+from addrfrac.verification.rates import clopper_pearson
+from addrfrac.verification.records import Status
+from addrfrac.verification.self_test import all_fixtures, covered_rows, run_fixture
+from addrfrac.verification.sources import Source
+
+CATALOGUE = Path(__file__).parents[2] / "../shared/exploits.md"
+FIXTURES = {fixture.id: fixture for fixture in all_fixtures() if fixture.device != "cuda"}
+SOME = (
+    "A03",
+    "B03b",
+    "C02",
+    "D01",
+    "E02",
+    "F03",
+    "I03",
+    "J01",
+    "M06",
+    "honest-splitk",
+    "honest-inplace",
+    "honest-guard",
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    torch.set_num_threads(1)
+    with Server("cpu") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_fixture_of_each_mechanism_comes_out_as_it_must(server, name):
+    fixture = FIXTURES[name]
+    exams = Exams(server, Source(text=PROBLEMS[fixture.problem]), dtype=fixture.dtype)
+    outcome, _ = run_fixture(server, fixture, exams, protocols=False)
+    assert outcome.right, f"{outcome.status}: {outcome.reason}"
+
+
+def test_every_row_has_a_fixture_or_a_reason_and_never_both():
+    covered = set(covered_rows("cpu")) | set(covered_rows("cuda"))
+    assert set(ROWS) == covered & set(ROWS) | set(WITHOUT_FIXTURE)
+    assert not covered & set(WITHOUT_FIXTURE)
+    assert all(len(reason) > 10 for reason in WITHOUT_FIXTURE.values())
+
+
+@pytest.mark.skipif(not CATALOGUE.exists(), reason="the catalogue lies beside the checkout")
+def test_the_table_of_rows_is_the_catalogue_s():
+    assert list(ROWS) == re.findall(r"^\| ([A-U]\d\d) \|", CATALOGUE.read_text(), re.M)
+
+
+def test_ids_of_fixtures_are_distinct_on_each_device_and_problems_exist():
+    for device in ("cpu", "cuda"):
+        ids = [f.id for f in all_fixtures() if f.device == device]
+        assert len(ids) == len(set(ids))
+    assert all(f.problem in PROBLEMS for f in all_fixtures())
+
+
+def test_mutants_have_distinct_names_and_those_called_equivalent_exist():
+    names = [mutant.name for mutant in all_mutants()]
+    assert set(EQUIVALENT) <= set(names)
+    assert len(names) > 50
+
+
+@pytest.mark.parametrize("problem", sorted(SOURCES))
+def test_the_sources_that_mutants_are_made_of_pass(server, problem):
+    fixture = Fixture(id="honest-source", problem=problem, about="", solution=SOURCES[problem])
+    outcome, _ = run_fixture(
+        server, fixture, Exams(server, Source(text=PROBLEMS[problem]), quick=True), protocols=False
+    )
+    assert outcome.status == Status.PASSED.value, outcome.reason
+
+
+def test_an_interval_of_a_rate_is_scipy_s():
+    stats = pytest.importorskip("scipy.stats")
+    for hits, total in ((0, 10), (3, 10), (10, 10), (149, 150)):
+        wanted = stats.binomtest(hits, total).proportion_ci(method="exact")
+        found = clopper_pearson(hits, total)
+        assert found.low == pytest.approx(wanted.low, abs=1e-9)
+        assert found.high == pytest.approx(wanted.high, abs=1e-9)
+
+
+def test_sources_of_fixtures_are_whole():
+    assert all(fixture.text.startswith(PREAMBLE) for fixture in all_fixtures())
