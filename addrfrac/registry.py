@@ -41,9 +41,23 @@ def workloads() -> dict[str, Workload]:
 
 
 def kernels() -> dict[str, Any]:
-    """Every installed kernel's SUBSTITUTE record by name."""
-    found = {record.name: record for entry in _entries(KERNEL_GROUP) for record in _records(entry)}
-    return dict(sorted(found.items()))
+    """Every installed kernel's SUBSTITUTE record by its entry point's name.
+
+    None stands for a record that cannot be had here: kernel modules import torch and triton. An entry point names the
+    module, or the record in it.
+    """
+    found = {}
+    for entry in sorted(_entries(KERNEL_GROUP), key=lambda entry: entry.name):
+        try:
+            loaded = entry.load()
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "triton"):
+                raise AddrfracError(_unloadable(entry, error)) from error
+            loaded = None
+        except (ImportError, AttributeError) as error:
+            raise AddrfracError(_unloadable(entry, error)) from error
+        found[entry.name] = getattr(loaded, "SUBSTITUTE", loaded)
+    return found
 
 
 def find_workload(name: str) -> Workload:
@@ -125,10 +139,12 @@ def _records(entry: EntryPoint) -> tuple[Any, ...]:
     try:
         loaded = entry.load()
     except (ImportError, AttributeError) as error:
-        raise AddrfracError(
-            f"entry point {entry.name} = {entry.value} cannot be loaded ({error}); reinstall or uninstall its package"
-        ) from error
+        raise AddrfracError(_unloadable(entry, error)) from error
     return loaded if isinstance(loaded, tuple) else (loaded,)
+
+
+def _unloadable(entry: EntryPoint, error: Exception) -> str:
+    return f"entry point {entry.name} = {entry.value} cannot be loaded ({error}); reinstall or uninstall its package"
 
 
 def _workload_from_file(path: Path, attribute: str) -> Workload:

@@ -126,3 +126,32 @@ def test_impossible_options_are_one_clear_line():
     refuse("--pooling 0", name="dlrm", pooling="0")
     refuse("--indices gauss", name="dlrm", indices="gauss")
     refuse("has no --layout", name="bert-large", layout="contiguous")
+
+
+def _kernel_entries(monkeypatch, *values: str) -> None:
+    entries = [
+        registry.EntryPoint(name=value.partition(":")[0], value=value, group=registry.KERNEL_GROUP) for value in values
+    ]
+    monkeypatch.setattr(registry, "_entries", lambda group: iter(entries))
+
+
+def test_a_kernel_entry_point_names_its_module_or_the_record_in_it(monkeypatch, tmp_path):
+    (tmp_path / "a_kernel_of_the_tests.py").write_text("SUBSTITUTE = 'the record'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    _kernel_entries(monkeypatch, "a_kernel_of_the_tests")
+    assert registry.kernels() == {"a_kernel_of_the_tests": "the record"}
+    _kernel_entries(monkeypatch, "a_kernel_of_the_tests:SUBSTITUTE")
+    assert registry.kernels() == {"a_kernel_of_the_tests": "the record"}
+
+
+def test_kernels_are_listed_by_name_where_torch_is_missing(monkeypatch, tmp_path):
+    (tmp_path / "needs_torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    _kernel_entries(monkeypatch, "needs_torch")
+    assert registry.kernels() == {"needs_torch": None}
+
+
+def test_a_kernel_that_cannot_be_loaded_is_named(monkeypatch):
+    _kernel_entries(monkeypatch, "no_such_kernel_anywhere")
+    with pytest.raises(AddrfracError, match="no_such_kernel_anywhere = no_such_kernel_anywhere"):
+        registry.kernels()
