@@ -80,7 +80,8 @@ def self_times(forest: Forest, counts: NDArray[np.bool_]) -> tuple[Ints, Ints, I
     order = np.lexsort((moment, thread))
     thread, moment = thread[order], moment[order]
     owner = nesting.innermost(forest, thread, moment)
-    while len(rows := np.flatnonzero((owner >= 0) & ~counts[np.maximum(owner, 0)])):
+    idle = ~counts | (forest.end == forest.start)
+    while len(rows := np.flatnonzero((owner >= 0) & np.append(idle, False)[owner])):
         owner[rows] = forest.parent[owner[rows]]
     same = np.r_[thread[1:] == thread[:-1], False]
     until = np.r_[moment[1:], 0]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-EVENT_START = re.compile(rb'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat|args|pid|tid|ts|id|dur|s|bp)"\s*:)')
+FIRST_KEYS = "ph|name|cat|args|pid|tid|ts|id|dur|s|bp"
+BETWEEN_EVENTS = re.compile(rf'\}}\s*,?\s*(?=\{{\s*"(?:{FIRST_KEYS})"\s*:)'.encode())
+EVENT_START = re.compile(rf'\{{\s*"(?:{FIRST_KEYS})"\s*:')
 BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)[-+]?(?:nan|inf|infinity)(?:\([a-z]*\))?(?=\s*[,}\]])", re.IGNORECASE)
 JOINED_FRAGMENTS = 8
-"""How many fragments in a row are tried as one event before they are given up."""
+"""How many fragments in a row are tried as one event, for what looks like the start of one may lie within another."""
 TEXTS = ("cat", "name")
 STAMPS = ("ts", "dur")
 IDENTITIES = ("pid", "tid")
@@ -45,27 +47,26 @@ class Repaired:
 
 def repair(piece: bytes, decodes: Callable[[bytes], bool]) -> Repaired:
     """Each event of a piece cleaned on its own, so that one bad event costs no other; what `decodes` stays."""
+    pieces = fragments(piece)
     clean: list[bytes] = []
     unreadable = 0
-    pending: list[bytes] = []
-    for fragment in fragments(piece):
-        event = fragment if decodes(fragment) else _cleaned(fragment)
-        if event is None and pending:
-            pending.append(fragment)
-            event = _cleaned(b",".join(pending))
-            if event is not None:
-                pending = []
-            elif len(pending) > JOINED_FRAGMENTS:
-                unreadable += 1
-                pending = []
-        elif event is None:
-            pending = [fragment]
-        elif pending:
-            unreadable += 1
-            pending = []
-        if event is not None:
-            clean.append(event)
-    unreadable += bool(pending)
+    number = 0
+    while number < len(pieces):
+        fragment = pieces[number]
+        number += 1
+        if decodes(fragment):
+            clean.append(fragment)
+            continue
+        events, lost = _events_in(fragment)
+        if lost:
+            for joined in range(2, JOINED_FRAGMENTS + 1):
+                whole = _events_in(b",".join(pieces[number - 1 : number - 1 + joined]))
+                if whole == (whole[0][:1], 0) and whole[0]:
+                    events, lost = whole
+                    number += joined - 1
+                    break
+        clean.extend(_cleaned(event) for event in events)
+        unreadable += lost
     return Repaired(text=b"[" + b",".join(clean) + b"]", unreadable=unreadable)
 
 
@@ -73,40 +74,57 @@ def fragments(piece: bytes) -> list[bytes]:
     """A piece cut before everything that looks like the start of an event."""
     found: list[bytes] = []
     begin = 0
-    for gap in EVENT_START.finditer(piece):
+    for gap in BETWEEN_EVENTS.finditer(piece):
         found.append(piece[begin : gap.start() + 1])
         begin = gap.end()
     found.append(piece[begin:])
-    return [fragment for fragment in found if fragment.strip(b" \t\r\n,")]
+    return [fragment for fragment in found if fragment.strip(SEPARATORS)]
 
 
-def tolerant_event(fragment: bytes) -> dict[str, Any] | None:
-    """An event read with NaN, Infinity, control characters and bad escapes allowed; None where it is none."""
-    text = fragment.decode("utf-8", "replace").strip(" \t\r\n,")
-    for mended in (text, BAD_ESCAPE.sub(_mended_escape, BARE_NUMBER.sub(r"\1null", text))):
+def _events_in(fragment: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The events of a fragment, and how many stretches of it are none.
+
+    NaN, Infinity, control characters and bad escapes are allowed.
+    """
+    text = fragment.decode("utf-8", "replace")
+    text = BAD_ESCAPE.sub(_mended_escape, BARE_NUMBER.sub(r"\1null", text))
+    events: list[dict[str, Any]] = []
+    lost = 0
+    read_to = looked_to = 0
+    while start := EVENT_START.search(text, looked_to):
+        looked_to = start.end()
         try:
-            event = json.loads(mended, strict=False, parse_float=Decimal)
+            event, end = DECODER.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             continue
-        return event if isinstance(event, dict) and "ph" in event else None
-    return None
+        if {"ph", "name"} <= event.keys():
+            lost += bool(text[read_to : start.start()].strip(SEPARATORS.decode()))
+            events.append(event)
+            read_to = looked_to = end
+    return events, lost + bool(text[read_to:].strip(SEPARATORS.decode()))
+
+
+def _nothing(_constant: str) -> None:
+    """What NaN and the infinities count as."""
 
 
 def _mended_escape(found: re.Match[str]) -> str:
     return found.group(0) if len(found.group(0)) > 1 else "\\\\"
 
 
-def _cleaned(fragment: bytes) -> bytes | None:
-    """The event with only the fields that are read, each of the type expected; None where it is no event."""
-    event = tolerant_event(fragment)
-    if event is None:
-        return None
+DECODER = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=_nothing)
+SEPARATORS = b" \t\r\n,"
+
+
+def _cleaned(event: dict[str, Any]) -> bytes:
+    """The event with only the fields that are read, each of the type expected."""
     clean: dict[str, Any] = {key: event[key] for key in TEXTS if isinstance(event.get(key), str)}
-    clean |= {key: event[key] for key in IDENTITIES if isinstance(event.get(key), int | str)}
+    clean |= {key: event[key] for key in IDENTITIES if isinstance(event.get(key), str)}
+    clean |= {key: number for key in IDENTITIES if (number := whole_number(event.get(key))) is not None}
     args = event.get("args")
     if isinstance(args, dict):
         clean["args"] = _cleaned_args(args)
-    fields = [f"{json.dumps(key)}:{json.dumps(value, default=str)}" for key, value in clean.items()]
+    fields = [f"{json.dumps(key)}:{json.dumps(value, default=float)}" for key, value in clean.items()]
     fields += [f'"{key}":{stamp}' for key in STAMPS if (stamp := _stamp(event.get(key))) is not None]
     return ("{" + ",".join(fields) + "}").encode("utf-8", "replace")
 

@@ -102,8 +102,9 @@ class CheckedArgs(DeviceArgs, gc=False):
 class CheckedEvent(msgspec.Struct, gc=False):
     """An event of which every field that is read has the type expected."""
 
+    ph: str
+    name: str
     cat: str = ""
-    name: str = ""
     pid: Whole | str = 0
     tid: Whole | str = 0
     ts: msgspec.Raw = NOTHING

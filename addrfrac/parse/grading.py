@@ -22,12 +22,12 @@ def grade(trace: Trace) -> Grade:
     busy = np.maximum(kernels.end_ns - kernels.start_ns, 1).astype(np.float64)
     in_graph = np.append(trace.launches.is_graph, False)[kernels.launch]
     launched = _share(busy, kernels.launch >= 0)
-    owned = _share(busy[~in_graph], kernels.op_stack[~in_graph] > 0)
+    called = (kernels.launch >= 0) & ~in_graph
+    owned = _share(busy[called], kernels.op_stack[called] > 0)
     replayed = _share(busy, in_graph, nothing=0.0)
-    shaped = _share(busy[~in_graph], kernels.inputs[~in_graph] >= 0)
+    shaped = _share(busy[called], kernels.inputs[called] >= 0)
 
     losses = list(trace.source.losses)
-    _note(losses, launched < FULL, "device time without a launch event", kernels.launch < 0, HOST_REMEDY)
     _note(
         losses,
         owned < FULL,
@@ -36,7 +36,7 @@ def grade(trace: Trace) -> Grade:
         HOST_REMEDY,
     )
     _note(losses, replayed > 0, "kernels replayed from a graph: their operators are unknown", in_graph, GRAPH_REMEDY)
-    _note(losses, shaped < MOST, "kernels without recorded shapes", (kernels.inputs < 0) & ~in_graph, SHAPES_REMEDY)
+    _note(losses, shaped < MOST, "kernels without recorded shapes", called & (kernels.inputs < 0), SHAPES_REMEDY)
     no_steps = not bool(np.any(trace.ranges.kind == RANGE_STEP))
     _note(losses, no_steps, "no ProfilerStep# marks", None, STEPS_REMEDY)
     no_rank = trace.source.rank is None and bool(np.any(kernels.collective >= 0))
