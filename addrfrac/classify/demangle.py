@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 
 _IDENTIFIER = re.compile(r"\d+")
+_FLOAT = re.compile(r"DF\d+[_bx]?")  # hipcc writes DF16b for bfloat16
+_LITERAL = re.compile(r"L[a-z]n?(\d+)E")
 _ANONYMOUS = "{anon}"
 _OPERATORS = {"cl": "operator()", "pl": "operator+", "mi": "operator-", "ml": "operator*", "dv": "operator/"}
 _STANDARD = {"St": "std", "Sa": "std::allocator", "Ss": "std::string", "Sb": "std::basic_string"}
@@ -74,6 +76,9 @@ def _end_of_arguments(name: str, position: int) -> int:
     depth = 0
     while position < len(name):
         character = name[position]
+        if match := _FLOAT.match(name, position):
+            position = match.end()
+            continue
         if match := _IDENTIFIER.match(name, position):
             _, position = _source_name(name, match)
             continue
@@ -118,6 +123,9 @@ def _identifiers(name: str, position: int) -> list[str]:
     found: list[str] = []
     joined = False
     while position < end:
+        if match := _FLOAT.match(name, position):
+            joined, position = False, match.end()
+            continue
         if match := _IDENTIFIER.match(name, position):
             text, position = _source_name(name, match)
             text = _ANONYMOUS if text.startswith("_GLOBAL__N") else text
@@ -128,7 +136,7 @@ def _identifiers(name: str, position: int) -> list[str]:
             joined = True
             continue
         joined = False
-        if name[position] == "L" and (literal := re.compile(r"L[a-z]n?(\d+)E").match(name, position)):
+        if literal := _LITERAL.match(name, position):
             found.append(literal.group(1))
             position = literal.end()
         elif name[position] == "S":

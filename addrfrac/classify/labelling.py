@@ -76,7 +76,7 @@ _ATTENTION_IN_LIST = re.compile(
 )
 
 
-_TRITON_NAME = re.compile(r"^[a-z][a-z0-9_]*_kernel(?:_[a-z0-9_]+)?$")
+_TRITON_NAME = re.compile(r"^(?:kernel_[a-z0-9_]+|[a-z][a-z0-9_]*_kernel(?:_[a-z0-9_]+)?)$")
 _BARE_NAME_EVIDENCE = "owner read from the form of the name: bare and lower-case, as Triton's kernels are"
 
 

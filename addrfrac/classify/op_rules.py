@@ -34,12 +34,17 @@ _GEMM_SERVES = frozenset({Op.CONV, Op.ATTENTION, Op.RNN, Op.LINALG, Op.SPARSE})
 DRIVER: tuple[OpRule, ...] = (
     OpRule(
         "memcpy",
-        starts(r"""Memcpy memcpy \[?(?:CUDA|HIP)\smemcpy hipMemcpy cudaMemcpy Copy(?:Device|Host)To(?:Device|Host)"""),
+        starts(
+            r"""Memcpy memcpy(?!\w) \[?(?:CUDA|HIP)\smemcpy hipMemcpy cudaMemcpy Copy(?:Device|Host)To(?:Device|Host)"""
+        ),
         Op.MEMCPY,
         "Memcpy HtoD (Pinned -> Device)",
     ),
     OpRule(
-        "memset", starts(r"Memset memset \[?(?:CUDA|HIP)\smemset hipMemset cudaMemset"), Op.MEMSET, "Memset (Device)"
+        "memset",
+        starts(r"Memset memset(?!\w) \[?(?:CUDA|HIP)\smemset hipMemset cudaMemset"),
+        Op.MEMSET,
+        "Memset (Device)",
     ),
     OpRule("rocclr-copy", r"^__amd_rocclr_(?!fill|init)", Op.MEMCPY, "__amd_rocclr_copyBuffer"),
     OpRule("rocclr-fill", r"^__amd_rocclr_", Op.MEMSET, "__amd_rocclr_fillBufferAligned"),
@@ -74,9 +79,9 @@ COMMUNICATION: tuple[OpRule, ...] = (
         "collective",
         inside(
             """all_?reduce all_?gather reduce_?scatter all_?to_?all AllReduce AllGather ReduceScatter AllToAll
-            cross_device_reduce quick_?reduce symm_mem multimem_ userbuffers one_shot two_shot oneShot twoShot
-            lamport Lamport send_?recv SendRecv signal_pad barrier_kernel kernel_barrier put_signal wait_signal
-            wait_for_signal lsa_get lsa_put mnnvl ^gloo::"""
+            cross_device_reduce quick_?reduce symm_mem multimem_ userbuffers one_shot_(?:all|reduce|p)
+            two_shot_(?:all|reduce|p) oneShot twoShot lamport Lamport send_?recv SendRecv signal_pad barrier_kernel
+            kernel_barrier put_signal wait_signal wait_for_signal lsa_get lsa_put mnnvl ^gloo::"""
         ),
         Op.COMMUNICATION,
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
@@ -136,7 +141,7 @@ ATTENTION: tuple[OpRule, ...] = (
     ),
     OpRule(
         "attention-schedule",
-        any_of("""flash::prepare_varlen prepare_varlen_num_blocks mla_metadata paged_mqa_logits_metadata"""),
+        any_of("flash::prepare_varlen prepare_varlen_num_blocks mla_metadata paged_mqa_logits_metadata"),
         Op.ATTENTION,
         "void flash::prepare_varlen_num_blocks_kernel<1, true>(int)",
         _AUX,
@@ -180,14 +185,14 @@ ATTENTION: tuple[OpRule, ...] = (
             token(r"mla\w*(?:fwd|decode|prefill|attn|attention|stage|reduce)") + "(?!.*(?:cache|rope|quant))",
         ),
         Op.ATTENTION,
-        "void flash_fwd_splitkv_mla_kernel<int>(int)",
+        "void sm90::fwd::sparse_attn_fwd_kernel<sm90::fwd::KernelTemplate<512, true>>(int)",
     ),
     OpRule(
         "paged-attention",
         inside(
             """paged_attention PagedAttention paged_attn pa_fwd pa_decode pa_prefill unified_attention mmha
             masked_multihead MaskedMultihead multi_?head_attention decode_attention prefill_attention
-            context_attention varlen_prefill extend_attention lightning_indexer mqa_logits"""
+            context_attention varlen_prefill extend_attention flash_decode lightning_indexer mqa_logits"""
         ),
         Op.ATTENTION,
         "kernel_unified_attention_2d",
@@ -207,8 +212,8 @@ ATTENTION: tuple[OpRule, ...] = (
     OpRule(
         "attention-framework",
         any_of(
-            r"""natten NeighborhoodAttention SageAttn qk_int\w*_sv [aA]ttention[A-Za-z]*Kernel XQA xqa_ kernel_mha
-            \bmha_"""
+            r"""natten NeighborhoodAttention neighborhood_(?:attention|grad|qk) sparse_attn SageAttn qk_int\w*_sv
+            [aA]ttention[A-Za-z]*Kernel XQA xqa_ kernel_mha \bmha_"""
         ),
         Op.ATTENTION,
         "void natten::cuda::na2d_forward<cutlass::half_t>(int)",
@@ -231,7 +236,8 @@ LINEAR_ATTENTION: tuple[OpRule, ...] = (
             r"""chunk_(?:fwd|bwd|gated|delta|gla|kda|gdn|linear|simple|local|global|scaled_dot|transform|rwkv|retention|abc|hgrn|h_|o_)
             fused_(?:recurrent|chunk|gdn|kda|sigmoid_gating_delta) gated_delta GatedDelta delta_rule recompute_w_u
             solve_tril merge_16x16 wy_repr prepare_wy rwkv wkv lightning_attn linear_attn linear_attention
-            retention hgrn gdn_ _gdn gla_ kda_ l2norm_(?:fwd|bwd) fused_post_conv _causal_conv1d_\w+_kernel$"""
+            retention hgrn gdn_ _gdn gla_ kda_ l2norm_(?:fwd|bwd) ^_?chunk_\w+_(?:fwd|bwd) fused_post_conv
+            _causal_conv1d_\w+_kernel$"""
         ),
         Op.LINEAR_ATTENTION,
         "chunk_fwd_kernel_o",
@@ -437,23 +443,23 @@ LOSS_SOFTMAX: tuple[OpRule, ...] = (
         "loss",
         inside(
             r"""nll_loss cross_?entropy CrossEntropy ctc_loss CTCLoss softmax_xentropy xentropy SoftMaxXEntropy
-            mse_loss l1_loss smooth_l1 bce_ focal_loss kl_div \b_?jsd_ kldiv MultiMargin MultiLabelMargin
-            multilabel_margin online_softmax_kernel triplet_ dpo_loss grpo_loss tvd_ fused_linear_ce
-            _loss_(?:fwd|bwd|forward|backward|kernel) SigmoidFocalLoss"""
+            mse_loss l1_loss smooth_l1 bce_ focal_loss kl_div \b_?jsd_ kldiv MultiMargin _tv_distance
+            _ce_(?:fwd|bwd|forward|backward) MultiLabelMargin multilabel_margin online_softmax_kernel triplet_
+            dpo_loss grpo_loss tvd_ fused_linear_ce _loss_(?:fwd|bwd|forward|backward|kernel) SigmoidFocalLoss"""
         ),
         Op.LOSS,
         "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)",
     ),
     OpRule(
         "softmax",
-        inside("softmax SoftMax Softmax softMax"),
+        inside("softmax sparsemax SoftMax Softmax softMax"),
         Op.SOFTMAX,
         "void (anonymous namespace)::softmax_warp_forward<float, float, float, 7, false, false>(float*)",
         could_be=frozenset({Op.LOSS, Op.ATTENTION, Op.MOE_ROUTING, Op.SAMPLING, Op.SPARSE}),
     ),
     OpRule(
         "rope",
-        inside("rotary Rotary RoPE (?<![a-z])rope(?![a-z]) Rope(?![a-z])"),
+        inside("rotary Rotary RoPE (?<![a-z])m?rope(?![a-z]) Rope(?![a-z])"),
         Op.ROPE,
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)",
     ),

@@ -89,9 +89,7 @@ FUNCTORS: tuple[OpRule, ...] = (
     ),
     OpRule(  # any other functor of ATen's: pointwise by construction
         "elementwise-functor",
-        functor(
-            r"""(?:\{anon\}|\w+)::(?:\{anon\}::|\w+::)*(?!gpu_kernel_impl|TensorIterator|Array|array|memory::|detail::)\w{3,}[<(,:>]"""
-        ),
+        functor(r"(?:\{anon\}::|\w+::)+(?!gpu_kernel_impl|TensorIterator|[aA]rray|Load|Store)\w{3,}(?=[<(,>]|::\{)"),
         Op.ELEMENTWISE,
         "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1> >(int)",
     ),

@@ -15,7 +15,7 @@ DRIVER_AND_COMMUNICATION: tuple[ProviderRule, ...] = (
     ProviderRule(
         "driver",
         starts(
-            r"""Mem(?:cpy|set) mem(?:cpy|set)\b \[?(?:CUDA|HIP)\smem (?:hip|cuda)Mem
+            r"""Mem(?:cpy|set) mem(?:cpy|set)(?!\w) \[?(?:CUDA|HIP)\smem (?:hip|cuda)Mem
             Copy(?:Device|Host)To(?:Device|Host)"""
         ),
         "cuda_driver",
@@ -162,7 +162,7 @@ VENDOR: tuple[ProviderRule, ...] = (
             GRU_elementWise persistRNN ^(?:dgrad|wgrad|fprop)_ ^xmma__5x"""
         ),
         "cudnn",
-        "maxwell_scudnn_128x128_relu",
+        "void explicit_convolve_sgemm<float, int, 1024, 5, 5, 3>(int)",
     ),
     ProviderRule(
         "hipblaslt",

@@ -30,8 +30,8 @@ def _node(words: str) -> str:
 
 
 def _any(words: str) -> str:
-    """Frames of any namespace that hold any of the words."""
-    return f".*{any_of(words)}.*"
+    """Ops, functions and nodes of any namespace whose name holds any of the words; no free-text ranges."""
+    return rf"{_NODE}[\w.:<>]*{any_of(words)}[\w.:<>]*"
 
 
 REGIONS: tuple[StackRule, ...] = (
@@ -261,7 +261,7 @@ MODEL: tuple[StackRule, ...] = (
             )
             + "_?",
             _node("LayerNorm BatchNorm GroupNorm RmsNorm RMSNorm InstanceNorm WeightNorm"),
-            _any("rms_?norm RMSNorm RmsNorm LayerNormF FusedLayerNorm GroupNormF"),
+            _any("rms_?norm layer_?norm group_?norm batch_?norm RMSNorm RmsNorm LayerNorm GroupNorm BatchNorm"),
         ),
         Op.NORMALIZATION,
         "aten::native_layer_norm",
@@ -308,7 +308,7 @@ MODEL: tuple[StackRule, ...] = (
     StackRule("moe-composite", r".*::\w*moe\w*|.*(?:FusedMoE|fused_experts).*", None, "vllm::moe_forward"),
     StackRule(
         "quantise",
-        _any(r"quantize fp8_quant _quant(?:_|\b) dequant"),
+        _any(r"quantize fp8_quant _quant(?:_|\b) dequant Quantized FP8Rowwise FloatTo[A-Z]\w*FP8"),
         Op.QUANTIZATION,
         "_C::static_scaled_fp8_quant",
         encloses=_POINTWISE,
