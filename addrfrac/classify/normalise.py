@@ -14,6 +14,8 @@ from functools import lru_cache
 from addrfrac.classify.demangle import demangle
 from addrfrac.classify.inductor import parse_inductor_name
 
+_LONGEST = 4096
+"""Longer names are read so far: what tells stands at the front, and patterns take their time."""
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$|\.(?:constprop|isra|part)\.\d+$")
 _CUT = re.compile(r"\s*(?:\.\.\.|…)$")
 _TRITON_SIGNATURE = re.compile(r"_0d1d[0-9dec]*$|_0d1[0-9dec]*$")
@@ -45,7 +47,7 @@ class NormalName:
 @lru_cache(maxsize=65536)
 def normalise(name: str) -> NormalName:
     """The canonical spelling of a kernel name."""
-    text = _CUT.sub("", _CLONE.sub("", name.strip()))
+    text = _CUT.sub("", _CLONE.sub("", name[:_LONGEST].strip()))
     if (generated := parse_inductor_name(text)) is not None:
         return NormalName(text=generated.text, fused_ops=generated.ops)
     if text.startswith(("Memcpy", "Memset", "[CUDA", "[HIP", "CUDA mem")):

@@ -143,6 +143,6 @@ def test_the_namespace_of_a_custom_op_tells_the_owner_that_the_name_does_not() -
 def test_every_provider_of_the_labelled_families_exists() -> None:
     families = """aten inductor cublas trtllm cudnn hipblaslt miopen triton fbgemm vllm flashinfer cub flash_attn_2
     sglang aiter rocprim mem_efficient cudnn_sdpa ck rocblas cuda_driver flash_attn_3 flash_attn_4 nccl deep_gemm
-    vllm_or_sglang cusolver marlin deep_ep cusparse mamba flashmla bitsandbytes apex aotriton user tilelang cufft cutlass
-    torchvision torch_sparse transformer_engine rtp_llm"""
+    vllm_or_sglang cusolver marlin deep_ep cusparse mamba flashmla bitsandbytes apex aotriton user tilelang cufft
+    cutlass torchvision torch_sparse transformer_engine rtp_llm"""
     assert set(re.split(r"\s+", families)) <= set(BUILT_IN.incumbents)

@@ -95,7 +95,7 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, {}, std::array<
             "aten",
         ),
         (
-            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<T, at::native::LpNormFunctor<float>>(int)",
+            "void at::native::multi_tensor_apply_kernel<T, at::native::LpNormFunctor<float>>(int)",
             "reduction",
             "aten",
         ),
