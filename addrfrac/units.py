@@ -176,6 +176,6 @@ def _joined(low: str, high: str) -> str:
 
 
 def _signed(number: float, magnitude: str) -> str:
-    if number == 0:
-        return magnitude
+    if number == 0 or magnitude.startswith("<"):
+        return magnitude  # too small to show has no sign worth showing
     return f"{'+' if number > 0 else '−'}{magnitude}"

@@ -78,6 +78,7 @@ def test_changes_show_their_sign() -> None:
     assert units.signed_microseconds(312.0) == "+312 µs"
     assert units.signed_percent_range(-0.042, 0.003) == "−4.2 % to +0.3 %"
     assert units.signed_points(-0.003) == "−0.3 points"
+    assert units.signed_points(-0.0001) == "<0.1 points"
 
 
 def test_sizes_and_counts_are_scaled() -> None:

@@ -13,6 +13,7 @@ from addrfrac.report.markup import bound_mark, escape, section, table
 
 def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> str:
     """The page of several runs; `shared_plotly` as for one."""
+    runs = facts.ordered(runs)
     sweep = facts.sweep(runs)
     common = facts.common_title(runs)
     placed = Figures(common)
@@ -38,13 +39,12 @@ def _headline_table(runs: Sequence[Run]) -> str:
     rows = []
     for run, label in zip(runs, facts.labels(runs), strict=True):
         times = facts.step_times(run)
-        graph = run.wall.graph if run.wall is not None else None
         rows.append(
             (
                 escape(label),
                 units.DASH if times is None else units.microseconds(times.median_us),
                 units.DASH if times is None else units.microseconds_range(times.low_us, times.high_us),
-                units.microseconds(None if graph is None else graph.median_us, units.DASH),
+                units.microseconds(facts.graph_us(run), units.DASH),
                 units.microseconds(run.accounts.span_us),
                 facts.busy_share(run, units.DASH),
                 facts.throughput_text(run, units.DASH),

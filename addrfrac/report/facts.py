@@ -452,7 +452,14 @@ def policy_names(runs: Sequence[Run]) -> list[str]:
 
 def headline_columns(names: Sequence[str]) -> list[str]:
     """Titles of `headline_cells`; a column that starts with '>' holds numbers."""
-    return [">step", ">as a graph", ">busy", *(f">addressable, {name}" for name in names), ">ceiling", "host"]
+    return [
+        ">step",
+        ">as a graph",
+        ">busy",
+        *(f">addressable, {name}" for name in names),
+        ">ceiling of busy",
+        "host-bound",
+    ]
 
 
 def headline_cells(run: Run, names: Sequence[str]) -> list[str]:
@@ -465,7 +472,30 @@ def headline_cells(run: Run, names: Sequence[str]) -> list[str]:
         busy_share(run, units.DASH),
         *(units.DASH if share is None else range_percent(share.share_of_busy, units.DASH) for share in shares),
         units.DASH if own is None else ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
-        host_answer(run),
+        {True: "yes", False: "no", None: "cannot tell"}[run.accounts.host_bound],
+    ]
+
+
+def extrapolated_title(run: Run) -> str:
+    """The run's title at the full depth that it was extrapolated to; '' where it was not."""
+    if run.extrapolation is None or run.configuration is None:
+        return ""
+    depth = f"{units.plural(run.extrapolation.full_depth, 'layer')}, extrapolated"
+    return " · ".join({**configuration_parts(run.configuration), "layers": depth}.values())
+
+
+def extrapolated_cells(run: Run, names: Sequence[str]) -> list[str]:
+    """`headline_cells` at full depth: only what was extrapolated, the share under the run's own policy."""
+    full = run.extrapolation
+    assert full is not None
+    shares = (full.full_share_of_busy if name == run.addressable.policy else NONE for name in names)
+    return [
+        units.microseconds(full.full_step_us),
+        units.microseconds(full.full_graph_us, units.DASH),
+        units.percent(full.full_busy_us / full.full_step_us if full.full_step_us else None, units.DASH),
+        *(range_percent(share, units.DASH) for share in shares),
+        units.DASH,
+        units.DASH,
     ]
 
 

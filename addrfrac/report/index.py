@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from addrfrac import units
 from addrfrac.records import Run
 from addrfrac.report import facts, markdown
 from addrfrac.report.document import banners, document
@@ -21,13 +22,20 @@ class IndexEntry:
     """Address of its report.html, relative to the index or README."""
 
 
-def render_index(entries: Sequence[IndexEntry]) -> str:
-    """`reports/index.html`: every published run with its headline figures, linked to its page."""
+def render_index(entries: Sequence[IndexEntry], comparisons: Sequence[tuple[str, str]] = ()) -> str:
+    """`reports/index.html`: every published run with its headline figures, linked to its page.
+
+    `comparisons` are title and address of pages over several of the runs: sweeps and the like.
+    """
     devices = ", ".join(dict.fromkeys(facts.device(entry.run) for entry in entries)) or "no runs yet"
     runs = [entry.run for entry in entries]
-    body = section("runs", "Runs", _table(entries), hint(NOTE)) if entries else section("runs", "Runs", hint("none"))
+    listed = section("runs", "Runs", _table(entries) if entries else "", hint(NOTE if entries else "none"))
+    links = [("runs", "Runs", listed)]
+    if comparisons:
+        pages = "".join(f'<li><a href="{escape(quote(page))}">{escape(title)}</a></li>' for title, page in comparisons)
+        links.append(("sweeps", "Sweeps", section("sweeps", "Sweeps", f'<ul class="plain">{pages}</ul>')))
     header = f'<h1>Published runs</h1><p class="device">{escape(devices)}</p>{banners(runs)}'
-    return document("Published runs · addrfrac", header, [("runs", "Runs", body)], [], None)
+    return document("Published runs · addrfrac", header, links, [], None)
 
 
 NOTE = (
@@ -43,16 +51,18 @@ def render_index_markdown(entries: Sequence[IndexEntry]) -> str:
 
 
 def _table(entries: Sequence[IndexEntry]) -> str:
-    policies = facts.policy_names([entry.run for entry in entries])
-    rows = [
-        [
-            f'<a href="{escape(quote(entry.page))}">{escape(facts.title(entry.run))}</a>',
-            escape(facts.device(entry.run)),
-            *map(escape, facts.headline_cells(entry.run, policies)),
-            escape(entry.run.grade.letter),
-            escape(entry.run.created[:10]),
-        ]
-        for entry in entries
-    ]
-    columns = ["run", "device", *facts.headline_columns(policies), "trace grade", "saved"]
-    return table("Headline figures, each run under its own policy where none is named", columns, rows)
+    runs = [entry.run for entry in entries]
+    policies = facts.policy_names(runs)
+    several_devices = len(set(map(facts.device, runs))) > 1
+    rows = []
+    for run, page in ((entry.run, entry.page) for entry in entries):
+        link = f'<a href="{escape(quote(page))}">{{}}</a>'
+        where = [escape(facts.device(run))] if several_devices else []
+        cells = map(escape, facts.headline_cells(run, policies))
+        rows.append([link.format(escape(facts.title(run))), *where, *cells, escape(run.grade.letter)])
+        if run.extrapolation is not None:
+            cells = map(escape, facts.extrapolated_cells(run, policies))
+            rows.append([link.format(escape(facts.extrapolated_title(run))), *where, *cells, units.DASH])
+    columns = ["run", *(["device"] if several_devices else []), *facts.headline_columns(policies)]
+    listed = table("Headline figures", [*columns, "grade"], rows)
+    return f'<div class="index">{listed}</div>'

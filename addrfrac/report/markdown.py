@@ -157,6 +157,7 @@ def _notes(run: Run) -> str:
 
 
 def _comparison(runs: Sequence[Run]) -> list[str]:
+    runs = facts.ordered(runs)
     labels = facts.labels(runs)
     commands = "\n".join(f"- {plain(label)}: {code(run.command)}" for run, label in zip(runs, labels, strict=True))
     return [
@@ -171,7 +172,11 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
 def headline_table(runs: Sequence[Run], first_cells: Sequence[str]) -> str:
     """The headline figures, one row a run behind ready first cells."""
     policies = facts.policy_names(runs)
-    rows = [[first, *facts.headline_cells(run, policies)] for run, first in zip(runs, first_cells, strict=True)]
+    rows = []
+    for run, first in zip(runs, first_cells, strict=True):
+        rows.append([first, *facts.headline_cells(run, policies)])
+        if run.extrapolation is not None:
+            rows.append([plain(facts.extrapolated_title(run)), *facts.extrapolated_cells(run, policies)])
     return table(["run", *map(plain_column, facts.headline_columns(policies))], rows)
 
 

@@ -109,6 +109,7 @@ def _tiles(run: Run) -> str:
         ("Busy", facts.busy_share(run), facts.busy_line(run)),
         ("Host", facts.host_answer(run), run.accounts.host_bound_evidence),
         ("Rate", facts.throughput_text(run), "at the unprofiled step time") if facts.throughput(run) else ("", "", ""),
+        _full_depth_tile(run),
         ("Launches a step", units.count(run.accounts.launches), facts.launches_line(run)),
     ]
     items = "".join(
@@ -127,6 +128,14 @@ def _best_ceiling(run: Run) -> str:
     if policy.share_of_wall.low is not None:
         return facts.ceiling(policy.speedup_of_wall, policy.share_of_wall)
     return facts.ceiling(policy.speedup_of_busy, policy.share_of_busy)
+
+
+def _full_depth_tile(run: Run) -> tuple[str, str, str]:
+    full = run.extrapolation
+    if full is None:
+        return "", "", ""
+    share = f"{units.plural(full.full_depth, 'layer')}, {facts.range_percent(full.full_share_of_busy)} of busy"
+    return "Full depth, extrapolated", units.microseconds(full.full_step_us), share
 
 
 def _graph_tile(run: Run) -> tuple[str, str]:

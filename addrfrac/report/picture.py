@@ -11,11 +11,11 @@ from addrfrac.report import facts, tables
 from addrfrac.report.figures import PART_COLOURS
 from addrfrac.report.names import clipped, one_line
 
-WIDTH, LABEL_WIDTH, BAR_WIDTH = 960, 330, 400
+WIDTH, LABEL_WIDTH, BAR_WIDTH = 960, 430, 310
 ROW, TOP, BOTTOM = 30, 58, 34
 GAP_COLOUR = "#c3cad4"
 STYLE = (
-    "text{font:13px system-ui,'Segoe UI',sans-serif;fill:#1c2330}.muted{fill:#5b6575}.strong{font-weight:600}"
+    "text{font:12.5px system-ui,'Segoe UI',sans-serif;fill:#1c2330}.muted{fill:#5b6575}.strong{font-weight:600}"
     "@media(prefers-color-scheme:dark){text{fill:#e6e9ef}.muted{fill:#9aa5b5}}"
 )
 
@@ -51,7 +51,7 @@ def _row(run: Run, title: str, top: int, of_wall: bool) -> str:
     step = units.microseconds(wall_us) if wall_us else f"{units.microseconds(run.accounts.span_us or None)} profiled"
     right = LABEL_WIDTH + BAR_WIDTH + 14
     return (
-        _words(0, top + 15, clipped(title, 42))
+        _words(0, top + 15, clipped(title, 66))
         + "".join(bars)
         + _words(right, top + 15, share, "strong")
         + _words(right + 120, top + 15, step)
@@ -72,9 +72,8 @@ def _legend() -> str:
 def _caption(runs: Sequence[Run]) -> str:
     policies = ", ".join(dict.fromkeys(run.addressable.policy for run in runs))
     devices = ", ".join(dict.fromkeys(map(facts.device, runs)))
-    return clipped(
-        f"Profiled step by who could replace it; addressable share of busy, policy {policies}; {devices}", 140
-    )
+    whole = "Unprofiled step" if tables.all_have_walls(runs) else "Profiled step"
+    return clipped(f"{whole} by who could replace it; addressable share of busy, policy {policies}; {devices}", 140)
 
 
 def _description(runs: Sequence[Run]) -> str:

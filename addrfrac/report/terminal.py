@@ -246,6 +246,7 @@ def _notes(run: Run) -> list[RenderableType]:
 def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
     from rich.text import Text
 
+    runs = facts.ordered(runs)
     sweep = facts.sweep(runs)
     labels = facts.labels(runs)
     short = _short_labels(labels)
@@ -254,6 +255,8 @@ def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
     if short != labels:
         parts.append(_lines(list(zip(short, labels, strict=True))))
     parts += [_heading("Addressable share of busy time, ceiling of busy, step time"), _headlines(runs, short)]
+    if not all(facts.wall_us(run) for run in runs):
+        parts.append(Text("* of the profiled span: no wall was measured", style="bright_black"))
     if sweep:
         parts += [_heading(f"Over {facts.FIELD_WORDS[sweep.field]}"), _curve(runs, short)]
     parts += [_heading("Device time a step by class"), *_class_columns(runs, short)]
@@ -262,7 +265,7 @@ def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
 
 def _short_labels(labels: Sequence[str]) -> list[str]:
     """The labels where they fit beside six columns of figures, else a number for each."""
-    if all(len(label) <= 12 for label in labels):
+    if all(len(label) <= 10 for label in labels):
         return list(labels)
     return [f"#{number}" for number in range(1, len(labels) + 1)]
 
@@ -274,13 +277,15 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
 
 def _headlines(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:
     names = facts.policy_names(runs)[:3]
-    table = _table("run", ">step", ">busy", *(f">{clipped(one_line(name), 11)}" for name in names), ">ceiling")
+    shares = (f">{clipped(one_line(name), 11)}" for name in names)
+    table = _table("run", ">step", ">graph", ">busy", *shares, ">ceiling", gap=1)
     for run, label in zip(runs, labels, strict=True):
         own = run.addressable.by_policy.get(run.addressable.policy)
         table.add_row(
             label,
             units.microseconds(facts.wall_us(run), units.DASH),
-            facts.busy_share(run, units.DASH),
+            units.microseconds(facts.graph_us(run), units.DASH),
+            facts.busy_share(run, units.DASH).replace(" of span", "*"),
             *(_share_of_busy(run, name) for name in names),
             units.DASH if own is None else facts.ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
         )

@@ -21,6 +21,7 @@ from addrfrac import report
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Range, Run
 from addrfrac.report import facts, tables
+from addrfrac.report.picture import BAR_WIDTH
 
 CASES = (
     "full",
@@ -322,6 +323,22 @@ def test_runs_that_differ_in_one_number_form_a_sweep(make: Make, runs: ModuleTyp
     assert facts.sweep((runs.foreign(), runs.foreign())) is None
 
 
+def test_a_sweep_is_shown_in_the_order_of_its_number(make: Make) -> None:
+    shuffled = [make("sweep")[number] for number in (2, 0, 1)]
+    for format in ("terminal", "markdown", "html"):
+        text = report.render(shuffled, format)
+        assert (
+            text.index("batch 1<" if format == "html" else "batch 1 ") < text.index("batch 16") < text.index("batch 64")
+        )
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_an_extrapolated_figure_is_called_so_with_its_error(make: Make, format: str) -> None:
+    text = _words(report.render(make("extrapolated"), format))
+    for words in ("Extrapolated to 80 layers", "76.4 ms", "8.1–9.4 %", "+0.4 %", "−0.3 points"):
+        assert words in text
+
+
 def test_labels_say_where_runs_differ_and_are_distinct(make: Make, runs: ModuleType) -> None:
     assert facts.labels(make("sweep")) == ["batch 1", "batch 16", "batch 64"]
     assert facts.labels((runs.full(), runs.training())) == ["infer", "train"]
@@ -341,13 +358,19 @@ def test_the_index_links_every_run_with_its_headline(runs: ModuleType) -> None:
         report.IndexEntry(run=runs.full(), page="resnet50/report.html"),
         report.IndexEntry(run=runs.empty(), page="empty/report.html"),
         report.IndexEntry(run=runs.hostile(), page="a b/report.html"),
+        report.IndexEntry(run=runs.extrapolated(), page="deep/report.html"),
     ]
-    page = report.render_index(entries)
+    page = report.render_index(entries, comparisons=[("resnet50 over batch", "resnet50/sweep.html")])
+    assert '<a href="resnet50/sweep.html">resnet50 over batch</a>' in page
+    assert page.count('<a href="deep/report.html">') == 2
     assert '<a href="resnet50/report.html">' in page
     assert "58.8–61.4 %" in page
     assert len(page) < 100_000
     table = report.render_index_markdown(entries)
-    assert table.count("\n") == 2 + len(entries)
+    assert table.count("\n") == 2 + len(entries) + 1
+    extrapolated = next(line for line in table.split("\n") if "extrapolated" in line)
+    assert "76.4 ms" in extrapolated
+    assert "8.1–9.4 %" in extrapolated
     assert "](resnet50/report.html)" in table
     assert "(a%20b/report.html)" in table
 
@@ -361,7 +384,7 @@ def test_the_picture_is_whole_xml_whose_bars_fill_their_width(case: tuple[Run, .
             bars[top] = bars.get(top, 0.0) + float(rectangle.attrib["width"])
     assert len(bars) == sum(1 for run in case if run.kernels)
     for width in bars.values():
-        assert width == pytest.approx(400, rel=0.001)
+        assert width == pytest.approx(BAR_WIDTH, rel=0.001)
     assert not [element for element in picture.iter() if element.tag.endswith(("}script", "}image", "}a"))]
 
 
