@@ -84,6 +84,18 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Protocol(StrEnum):
+    ADDRFRAC = "addrfrac"
+    STUDY = "study"
+    KERNELBENCH = "kernelbench"
+    KERNELBENCH_VERIFIED = "kernelbench-verified"
+
+
+class VerifyDevice(StrEnum):
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
 class ListFormat(StrEnum):
     TSV = "tsv"
     CSV = "csv"
@@ -318,6 +330,70 @@ def kernels() -> None:
     from addrfrac.report.lists import print_kernels
 
     print_kernels(registry.kernels())
+
+
+@app.command()
+def verify(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TARGET...]", help="Kernel modules by name or path, or folders of pairs."),
+    ] = None,
+    problem: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="KernelBench format: Model, get_inputs, get_init_inputs.")
+    ] = None,
+    solution: Annotated[Path | None, typer.Option(metavar="FILE", help="KernelBench format: ModelNew.")] = None,
+    protocol: Annotated[Protocol, typer.Option(help="Whose rules decide.")] = Protocol.ADDRFRAC,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer distributions, shapes and repeats.")] = False,
+    dtype: Annotated[str, typer.Option(metavar="fp32|fp16|bf16|fp64", help="Only cases of this dtype.")] = "",
+    device: Annotated[
+        VerifyDevice | None, typer.Option(help="Default: cuda where there is one. A CPU checks values only.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Verifications at a time, on a CPU.")] = 1,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one answer may take.")] = 60.0,
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="Run every planted fault and honest kernel; print the catch rate.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Save verdicts.json and a page there.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Decide whether a kernel does the work; exit with 1 if one does not."""
+    from addrfrac import verification
+    from addrfrac.environment import has_cuda
+
+    where = str(device) if device is not None else "cuda" if has_cuda() else "cpu"
+    progress = _progress(quiet)
+    if selftest:
+        result = verification.selftest(where, jobs=jobs, progress=progress)
+        if output is not None:
+            verification.save(result, output / "selftest.json")
+            verification.write_page(result, output / "selftest.html")
+        sys.stdout.write(verification.render_terminal(result))
+        if not result.clean:
+            raise typer.Exit(1)
+        return
+    cases: list[Any] = list(targets or [])
+    if problem is not None or solution is not None:
+        if problem is None or solution is None:
+            raise typer.BadParameter("--problem and --solution go together", param_hint="--problem")
+        cases.append(verification.pair(problem, solution))
+    if not cases:
+        raise AddrfracError("nothing to verify: name a kernel module, a folder of pairs, or --problem and --solution")
+    verdicts = verification.verify(
+        cases,
+        str(protocol),
+        quick=quick,
+        dtype=dtype,
+        device=where,
+        jobs=jobs,
+        timeout=timeout,
+        directory=output,
+        progress=progress,
+    )
+    sys.stdout.write(verification.render_terminal(verdicts))
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(1)
 
 
 @app.command()
