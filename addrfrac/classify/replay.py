@@ -6,7 +6,7 @@ of the capture by kernel names. Small differences (another tile size, an extra c
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ from addrfrac.classify.normalise import normalise
 from addrfrac.records import Ids, Labels, Trace
 
 _GRAM = 3
-_SLACK = 0.25
+_CHUNK = 2000
+_MOST_SLACK = 500
+_LEAST_MATCHED = 0.5
+_MATCH = 100_000
+"""Worth of one match; far above what skipping may cost, so that skips only decide between equals."""
 
 
 def recovered_stacks(trace: Trace, capture: Trace) -> Ids:
@@ -29,7 +33,7 @@ def recovered_stacks(trace: Trace, capture: Trace) -> Ids:
     for rows in _replays(trace):
         names = tuple(trace.names[i] for i in trace.kernels.name[rows].tolist())
         if names not in aligned:
-            aligned[names] = _align(names, captured)
+            aligned[names] = align(names, captured)
         at = aligned[names]
         source[rows[at >= 0]] = order[at[at >= 0]]
     return source
@@ -58,36 +62,71 @@ def _replays(trace: Trace) -> list[NDArray[np.int64]]:
     return list(np.split(rows, cuts))
 
 
-def _align(names: tuple[str, ...], captured: list[str]) -> NDArray[np.int64]:
-    """For each replayed name its position in the captured sequence; -1 where there is none."""
+def align(names: tuple[str, ...], captured: Sequence[str]) -> NDArray[np.int64]:
+    """For each replayed name its position in the captured sequence; all -1 where less than half would match."""
     positions = np.full(len(names), -1, dtype=np.int64)
-    low, high = _window(names, captured)
-    exact = SequenceMatcher(None, names, captured[low:high], autojunk=False)
-    for block in exact.get_matching_blocks():
-        positions[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size) + low
+    numbers: dict[str, int] = {}
+    replayed_ids = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    captured_ids = np.array([numbers.setdefault(name, len(numbers)) for name in captured], dtype=np.int64)
+    slack = min(_MOST_SLACK, len(names) // 4 + 8)
+    expected = _best_offset(names, captured, slack)
+    for first in range(0, len(names), _CHUNK):
+        part = replayed_ids[first : first + _CHUNK]
+        low = max(0, expected - slack)
+        high = min(len(captured), expected + len(part) + slack)
+        matched = common_subsequence(part, captured_ids[low:high], expected - low)
+        positions[first : first + len(part)] = np.where(matched >= 0, matched + low, -1)
+        ends = matched[matched >= 0]
+        expected = low + int(ends[-1]) + 1 if len(ends) else expected + len(part)
+    if (positions >= 0).mean() < _LEAST_MATCHED:
+        return np.full(len(names), -1, dtype=np.int64)
     _fill_gaps(names, captured, positions)
     return positions
 
 
-def _window(names: tuple[str, ...], captured: list[str]) -> tuple[int, int]:
-    """The stretch of the capture that shares most short runs of names with the replay."""
-    slack = int(len(names) * _SLACK) + 8
-    if len(captured) <= len(names) + 2 * slack:
-        return 0, len(captured)
+def common_subsequence(left: NDArray[np.int64], right: NDArray[np.int64], offset: int = 0) -> NDArray[np.int64]:
+    """For each element of `left` its place in `right` under a longest common subsequence; -1 where it has none.
+
+    Layers repeat, so many are equally long: the one taken begins nearest to `offset` and skips fewest of `right`.
+    """
+    place = np.full(len(left), -1, dtype=np.int64)
+    columns = np.arange(len(right) + 1, dtype=np.int32)
+    best = np.empty((len(left) + 1, len(right) + 1), dtype=np.int32)
+    best[0] = -np.abs(columns - offset)
+    for i, value in enumerate(left.tolist()):
+        here = best[i].copy()
+        np.maximum(here[1:], best[i, :-1] + np.where(right == value, _MATCH, -_MATCH), out=here[1:])
+        best[i + 1] = np.maximum.accumulate(here + columns) - columns  # a skipped element of `right` costs 1
+    i, j = len(left), int(np.argmax(best[-1]))
+    while i and j:
+        if left[i - 1] == right[j - 1] and best[i, j] == best[i - 1, j - 1] + _MATCH:
+            i, j = i - 1, j - 1
+            place[i] = j
+        elif best[i, j] == best[i - 1, j]:
+            i -= 1
+        else:
+            j -= 1
+    return place
+
+
+def _best_offset(names: tuple[str, ...], captured: Sequence[str], slack: int) -> int:
+    """Where in the capture the replay begins: the offset around which most of its short runs of names are found."""
     starts: dict[tuple[str, ...], list[int]] = {}
     for position in range(len(captured) - _GRAM + 1):
         starts.setdefault(tuple(captured[position : position + _GRAM]), []).append(position)
-    votes = np.zeros(len(captured) + len(names) + 1, dtype=np.float64)
+    votes = np.zeros(len(captured) + len(names) + 1)
     for position in range(len(names) - _GRAM + 1):
-        found = starts.get(names[position : position + _GRAM], [])
-        for start in found:
-            votes[start - position + len(names)] += 1.0 / len(found)
-    smooth = np.convolve(votes, np.ones(2 * slack + 1), mode="same")
-    offset = int(np.argmax(smooth)) - len(names)
-    return max(0, offset - slack), min(len(captured), offset + len(names) + slack)
+        found = np.array(starts.get(names[position : position + _GRAM], []), dtype=np.int64)
+        votes[found - position + len(names)] += 1.0 / max(1, len(found))
+    if not votes.any():
+        return 0
+    before = np.concatenate([np.zeros(slack + 1), np.cumsum(votes), np.full(slack, votes.sum())])
+    nearby = before[2 * slack + 1 :] - before[: -2 * slack - 1]
+    exact = np.where(nearby >= nearby.max() * (1 - 1e-9), votes, -1.0)
+    return int(np.argmax(exact)) - len(names)
 
 
-def _fill_gaps(names: tuple[str, ...], captured: list[str], positions: NDArray[np.int64]) -> None:
+def _fill_gaps(names: tuple[str, ...], captured: Sequence[str], positions: NDArray[np.int64]) -> None:
     """Between aligned neighbours, equally many unaligned kernels pair up where their names are of one family."""
     matched = np.flatnonzero(positions >= 0)
     for left, right in zip(matched[:-1].tolist(), matched[1:].tolist(), strict=True):

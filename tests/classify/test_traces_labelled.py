@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addrfrac.classify import certainty_shares, classify
+from addrfrac.classify.replay import align
 from addrfrac.records import KIND_MEMCPY, KIND_MEMSET, Certainty, Op, Phase
 
 GEMM, NORM = "nvjet_tst_64x8_64x16_1x1_h_bz_TNT", "void vectorized_layer_norm_kernel<float>(int)"
@@ -140,3 +141,14 @@ def test_on_a_cpu_the_stack_decides_as_on_a_gpu(trace_of, row) -> None:
     loss, unknown = (classify(trace_of(rows, device_kind="cpu")).table[i] for i in (0, 1))
     assert sorted([str(loss.op), str(unknown.op)]) == ["loss", "other"]
     assert sum(label.is_catch_all for label in (loss, unknown)) == 1
+
+
+def test_extra_kernels_of_a_replay_do_not_shift_repeated_layers() -> None:
+    layer = ["gemm", "norm", "gemm", "add", "norm", "gemm", "gelu", "gemm", "add"]
+    captured = ["copy"] * 20 + layer * 300 + ["copy"] * 10
+    replayed = list(captured[20:-10])
+    truth = list(range(20, 20 + len(replayed)))
+    for at in range(2500, 0, -83):
+        replayed.insert(at, "extra")
+        truth.insert(at, -1)
+    assert align(tuple(replayed), captured).tolist() == truth
