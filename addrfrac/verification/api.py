@@ -9,7 +9,7 @@ from pathlib import Path
 
 from addrfrac.errors import AddrfracError
 from addrfrac.verification.check import check_target
-from addrfrac.verification.processes import Server
+from addrfrac.verification.processes import start_server
 from addrfrac.verification.protocols import ADDRFRAC, find_protocol
 from addrfrac.verification.records import Protocol, Verdict
 from addrfrac.verification.sources import Target, find_targets, pair
@@ -97,7 +97,7 @@ def _verify_batch(
     progress: Progress | None = None,
 ) -> list[Verdict]:
     verdicts = []
-    with Server(device) as server:
+    with start_server(device) as server:
         for target in cases:
             verdict = check_target(server, target, protocol, quick=quick, timeout_s=timeout_s)
             verdicts.append(verdict)

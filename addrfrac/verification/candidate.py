@@ -115,7 +115,7 @@ class Candidate:
     def call(self, trial: Trial, **options: Any) -> Output:
         """One call of a trial under the next sentinel."""
         options.setdefault("poison", SENTINELS[self.calls % 2])
-        options.setdefault("poison_sizes", self.exam.poison_sizes)
+        options.setdefault("poison_sizes", [t.numel() * t.element_size() for t in trial.native.tensors])
         self.calls += 1
         return self.handle.call(trial.arguments, seed=trial.seed, **options)
 

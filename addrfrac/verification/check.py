@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from addrfrac.verification.candidate import Findings
 from addrfrac.verification.exam import Exam, prepare
@@ -16,6 +18,9 @@ from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.screen import screen
 from addrfrac.verification.sources import Source, Target
 from addrfrac.verification.verdict import NOT_ON_A_CPU, credit_of, decide, failure, labels_of, unmeasured
+
+_OUR_OWN = (RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, OSError)
+"""A fault of the verifier on one target: that target is incomplete, the others go on."""
 
 
 @dataclass(slots=True)
@@ -84,11 +89,19 @@ def check_target(
         findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference raised {error}"))
     except WorkerFailure as error:
         findings.checks.append(failure(Status.UNVERIFIABLE, "problem", f"the reference: {error.reason}"))
+    except _OUR_OWN as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        detail = f"the verifier failed at {Path(where.filename).name}:{where.lineno}: {type(error).__name__}: {error}"
+        findings.checks.append(failure(Status.INCOMPLETE, "verifier", detail[:300]))
     speed = None
     if timing and server.device == "cuda" and exam is not None and decide(findings, exam)[0] is Status.PASSED:
         from addrfrac.verification.stopwatch import measure
 
-        speed, checks = measure(server, target.solution, exam, case=target.case, quick=quick)
+        try:
+            speed, checks = measure(server, target.solution, exam, case=target.case, quick=quick)
+        except _OUR_OWN as error:
+            speed = unmeasured(f"could not be measured: {error}")
+            checks = [failure(Status.INCOMPLETE, "clock", f"{type(error).__name__}: {error}")]
         findings.checks += checks
     return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)
 

@@ -114,8 +114,6 @@ class Exam:
     notes: list[str] = field(default_factory=list)
     reseeded: bool = False
     device: str = "cpu"
-    reference_us: float = 0.0
-    poison_sizes: list[int] = field(default_factory=list)
 
     @property
     def distributions(self) -> list[Trial]:

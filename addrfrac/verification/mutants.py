@@ -17,7 +17,7 @@ from addrfrac.verification.fixtures.fixture import PREAMBLE
 from addrfrac.verification.fixtures.mutation_sources import SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
 from addrfrac.verification.inprocess import published_accepts
-from addrfrac.verification.processes import Server
+from addrfrac.verification.processes import start_server
 from addrfrac.verification.protocols import ADDRFRAC, PROTOCOLS
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import MutationScore
@@ -133,7 +133,7 @@ def mutation_scores(device: str, *, limit: int | None = None) -> tuple[tuple[Mut
     equivalent = tuple(m.name for m in mutants if m.name in EQUIVALENT)
     counted = [m for m in mutants if m.name not in equivalent][:limit]
     survivors: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
-    with Server(device) as server:
+    with start_server(device) as server:
         exams: dict[str, Exams] = {}
         for mutant in counted:
             problem = Source(text=PROBLEMS[mutant.problem])

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from addrfrac.errors import AddrfracError
 from addrfrac.verification import channel
 from addrfrac.verification.isolation import FIRST_UID
 from addrfrac.verification.records import Layer, Status
@@ -36,12 +37,14 @@ class WorkerFailure(Exception):
 class Server:
     """The fork server of one device."""
 
-    def __init__(self, device: str = "cpu", threads: int = 1, skip: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, device: str = "cpu", threads: int = 1, skip: frozenset[str] = frozenset(), *, preload: bool = True
+    ) -> None:
         self.device, self.skip = device, skip
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environ = _scrubbed(device, threads)
+        environ, mode = _scrubbed(device, threads), "preload" if preload else "bare"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "addrfrac.verification.server", str(theirs.fileno()), device],
+            [sys.executable, "-m", "addrfrac.verification.server", str(theirs.fileno()), device, mode],
             pass_fds=[theirs.fileno()],
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -73,6 +76,33 @@ class Server:
         self.close()
 
 
+_ATTEMPTS: tuple[tuple[bool, frozenset[str]], ...] = (
+    (True, frozenset()),
+    (False, frozenset()),
+    (False, frozenset({"landlock"})),
+    (False, frozenset({"landlock", "user id"})),
+    (False, frozenset({"landlock", "user id", "network namespace"})),
+)
+"""(preload, layers left out), strictest first: a driver may not start behind every layer."""
+
+
+def start_server(device: str = "cpu", threads: int = 1) -> Server:
+    """A server whose workers reach the device, behind as many layers as it starts under; what is missing is told."""
+    reasons = []
+    for preload, skip in _ATTEMPTS:
+        server = Server(device, threads, skip, preload=preload)
+        try:
+            with Worker(server, timeout_s=60.0) as worker:
+                answer = worker.ask({"op": "probe"})
+            if "raised" not in answer:
+                return server
+            reasons.append(str(answer["raised"].get("text")))
+        except (WorkerFailure, channel.ChannelError) as error:
+            reasons.append(str(error))
+        server.close()
+    raise AddrfracError(f"no worker could use {device}: {reasons[0][:200]}")
+
+
 def _scrubbed(device: str, threads: int) -> dict[str, str]:
     """A worker's environment: what the machine needs, nothing of ours."""
     keep = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH", "LANG", "TZ")
@@ -87,6 +117,7 @@ def _scrubbed(device: str, threads: int) -> dict[str, str]:
         "PYTHONNOUSERSITE": "1",
         "PYTHONHASHSEED": "0",
         "KINETO_LOG_LEVEL": "5",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a device must not start the driver here
     }
     if device == "cpu":
         environ["TRITON_INTERPRET"] = "1"

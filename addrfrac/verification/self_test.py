@@ -11,16 +11,18 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 
 import addrfrac
+from addrfrac.errors import AddrfracError
 from addrfrac.verification import fixtures as fixtures_package
 from addrfrac.verification.check import Exams, check_target
 from addrfrac.verification.fixtures.catalogue import ROWS, WITHOUT_FIXTURE
 from addrfrac.verification.fixtures.fixture import Fixture
 from addrfrac.verification.fixtures.problems import PROBLEMS
 from addrfrac.verification.inprocess import published_accepts
-from addrfrac.verification.processes import Server
+from addrfrac.verification.processes import Server, WorkerFailure, start_server
 from addrfrac.verification.protocols import ADDRFRAC, PROTOCOLS
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import SCHEMA, FixtureOutcome, Layer, Rate, SelfTestResult
+from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.sources import Source, Target
 
 Progress = Callable[[str], None]
@@ -67,7 +69,7 @@ def selftest(
     groups: dict[str, list[Fixture]] = {}
     for fixture in wanted:
         groups.setdefault(f"{fixture.problem}/{fixture.dtype}", []).append(fixture)
-    batches = _batches(list(groups.values()), jobs if device == "cpu" else 1)
+    batches = _batches(list(groups.values()), jobs)
     outcomes: list[FixtureOutcome] = []
     layers: tuple[Layer, ...] = ()
     if len(batches) > 1:
@@ -114,7 +116,7 @@ def _run_batch(
     torch.set_num_threads(1)
     outcomes: list[FixtureOutcome] = []
     layers: tuple[Layer, ...] = ()
-    with Server(device) as server:
+    with start_server(device) as server:
         exams: dict[tuple[str, str], Exams] = {}
         for fixture in batch:
             key = (fixture.problem, fixture.dtype)
@@ -175,10 +177,13 @@ def _harness_outcomes(device: str, only: tuple[str, ...]) -> list[FixtureOutcome
     outcomes: list[FixtureOutcome] = []
     if not wanted:
         return outcomes
-    with Server(device) as server:
+    with start_server(device) as server:
         for check in wanted:
             started = time.monotonic()
-            withstood, detail = check.check(server)
+            try:
+                withstood, detail = check.check(server)
+            except (WorkerFailure, ReferenceRaised, AddrfracError, RuntimeError, ValueError, KeyError) as error:
+                withstood, detail = False, f"the check itself failed: {type(error).__name__}: {error}"
             outcomes.append(
                 FixtureOutcome(
                     id=check.id,

@@ -1,6 +1,6 @@
 """A process that has imported torch, computed nothing and touched no device; forks a worker on request (20 ms).
 
-Run as `python -m addrfrac.verification.server FD DEVICE`; requests and answers on the socket FD.
+Run as `python -m addrfrac.verification.server FD DEVICE preload|bare`; requests and answers on the socket FD.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from addrfrac.verification.isolation import _prctl
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(fd: int, device: str) -> None:
+def main(fd: int, device: str, preload: bool) -> None:
     """Answer fork and end requests until the parent closes the socket."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=fd)
-    import torch._dynamo  # noqa: F401  (1.8 s that a dispatch mode or torch.compile would else cost each worker)
+    if preload:  # 1.8 s that a dispatch mode or torch.compile would else cost each worker
+        import torch._dynamo
 
+        assert torch._dynamo is not None
     if device == "cpu":
         with contextlib.suppress(ImportError):
             import triton  # noqa: F401  (its interpreter; the compiler's import would touch the device)
@@ -104,4 +106,4 @@ def leftovers(pid: int, uid: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3] == "preload")

@@ -143,9 +143,11 @@ def flush(device: torch.device, size_bytes: int) -> None:
 @contextlib.contextmanager
 def flags(name: str) -> Iterator[None]:
     """TF32 as a baseline declares it; the candidate and the strict baseline keep torch's own setting."""
+    if name == "plain":
+        yield
+        return
     before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    if name != "plain":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "eager-strict"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "eager-strict"
     try:
         yield
     finally:

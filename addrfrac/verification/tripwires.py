@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -78,14 +79,15 @@ def replaced(before: Snapshot) -> list[str]:
 
 def settings() -> dict[str, str]:
     """The process-wide switches that change what torch computes or how fast."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     found = {
         "default_dtype": str(torch.get_default_dtype()),
         "grad_enabled": str(torch.is_grad_enabled()),
         "threads": str(torch.get_num_threads()),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "matmul_tf32": str(torch.backends.cuda.matmul.allow_tf32),
-        "cudnn_tf32": str(torch.backends.cudnn.allow_tf32),
+        "matmul_precision": _read(torch.get_float32_matmul_precision),
+        "matmul_tf32": _read(lambda: matmul.allow_tf32),
+        "cudnn_tf32": _read(lambda: cudnn.allow_tf32),
         "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
         "cudnn_enabled": str(torch.backends.cudnn.enabled),
         "fp16_reduction": str(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
@@ -101,6 +103,14 @@ def settings() -> dict[str, str]:
         "gc_enabled": str(gc.isenabled()),
     }
     return found
+
+
+def _read(switch: Callable[[], Any]) -> str:
+    """A switch's value; torch refuses to tell it where its old and its new interface were both used."""
+    try:
+        return str(switch())
+    except RuntimeError as error:
+        return f"unreadable: {str(error)[:60]}"
 
 
 def settings_changed(before: dict[str, str]) -> list[str]:
