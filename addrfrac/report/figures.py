@@ -229,10 +229,10 @@ def _intervals(runs: Sequence[Run], basis: str) -> list[tuple[str, Range]]:
 
     if len(runs) == 1:
         # Policies that agree share a mark: drawn twice, one would hide the other.
-        by_share: dict[Range, list[str]] = {}
+        by_reading: dict[str, list[str]] = {}
         for policy, _ in facts.policies(runs[0]):
-            by_share.setdefault(pick(runs[0], policy), []).append(policy)
-        named = [(f"policy {_text(', '.join(names))}", share) for share, names in by_share.items()]
+            by_reading.setdefault(facts.range_percent(pick(runs[0], policy)), []).append(policy)
+        named = [(f"policy {_text(', '.join(names))}", pick(runs[0], names[0])) for names in by_reading.values()]
     else:
         named = [
             (_text(clipped(label, 60)), pick(run, run.addressable.policy))
@@ -252,8 +252,8 @@ def _speedup(share: float, factor: float | None) -> float:
 
 
 def _amdahl_curve(figure: go.Figure, factor: float | None, dash: str, top: float) -> None:
-    points = [(number / 200, _speedup(number / 200, factor)) for number in range(201)]
-    points = [(share, value) for share, value in points if value <= top * 1.05]
+    points = [(number / 100, _speedup(number / 100, factor)) for number in range(101)]
+    points = [(share, round(value, 4)) for share, value in points if value <= top * 1.05]
     name = "kernels cost nothing (ceiling)" if factor is None else f"kernels {factor:g}x faster"
     figure.add_scatter(
         x=[share for share, _ in points],

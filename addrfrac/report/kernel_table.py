@@ -41,41 +41,57 @@ def kernels_section(runs: Sequence[Run]) -> str:
 
 def kernels_data(runs: Sequence[Run]) -> list[str]:
     """The table's rows as a script element; none where no kernel ran."""
-    if len(runs) == 1:
-        rows = [_kernel(row, runs[0]) for row in runs[0].kernels]
-    else:
-        rows = [
-            _kernel(row, run, label)
-            for run, label in zip(runs, facts.labels(runs), strict=True)
-            for row in run.kernels[:KERNELS_OF_EACH]
-        ]
-    return [data("kernel-rows", rows)] if rows else []
-
-
-def _kernel(row: KernelRow, run: Run, label: str = "") -> dict[str, object]:
-    """One row for the script: plain values to sort by, texts to show, and the evidence as term and text."""
-    return {
-        "noun": facts.kernel_noun(run),
-        "run": label,
-        "name": one_line(row.name),
-        "short": clipped(short_kernel(row.name), 160),
-        "op": row.op,
-        "provider": one_line(row.provider),
-        "bound": row.bound,
-        "bounds": {one_line(policy): bound for policy, bound in row.bounds.items()},
-        "phase": row.phase,
-        "launches": row.launches,
-        "device_us": row.device_us,
-        "share_of_busy": row.share_of_busy,
-        "certainty": row.certainty,
-        "text": {
-            "launches": units.count(row.launches),
-            "device_us": units.microseconds(row.device_us),
-            "share_of_busy": units.percent(row.share_of_busy),
-            "certainty": CERTAINTY_WORDS[row.certainty],
-        },
-        "detail": _evidence(row),
+    limit = None if len(runs) == 1 else KERNELS_OF_EACH
+    labels = [""] if len(runs) == 1 else facts.labels(runs)
+    rows = [(row, label) for run, label in zip(runs, labels, strict=True) for row in run.kernels[:limit]]
+    if not rows:
+        return []
+    policies = list(dict.fromkeys(policy for row, _ in rows for policy in row.bounds))
+    texts = Texts()
+    content = {
+        "noun": facts.kernel_noun(runs[0]),
+        "policies": [one_line(policy) for policy in policies],
+        "rows": [_kernel(row, label, policies, texts) for row, label in rows],
+        "texts": texts.known,
     }
+    return [data("kernel-rows", content)]
+
+
+class Texts:
+    """Each distinct text once, by number: names, rules and op stacks repeat, and pages are published in numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(one_line(text), len(self.numbers))
+
+    @property
+    def known(self) -> list[str]:
+        return list(self.numbers)
+
+
+def _kernel(row: KernelRow, label: str, policies: Sequence[str], texts: Texts) -> list[Sequence[float]]:
+    """One row for the script, texts by number: [columns and name, figures to sort by, their texts, bounds, evidence].
+
+    page.js knows this order (`unpacked`).
+    """
+    columns = (label, row.name, clipped(short_kernel(row.name), 160), row.op, row.provider, row.bound, row.phase)
+    figures = [row.launches, row.device_us, row.share_of_busy]
+    shown = (
+        units.count(row.launches),
+        units.microseconds(row.device_us),
+        units.percent(row.share_of_busy),
+        CERTAINTY_WORDS[row.certainty],
+    )
+    bounds = [texts.number(row.bounds.get(policy, row.bound)) for policy in policies]
+    return [
+        [texts.number(text) for text in columns],
+        [float(f"{figure:.6g}") for figure in figures],
+        [texts.number(text) for text in shown],
+        bounds,
+        [texts.number(text) for pair in _evidence(row) for text in pair],
+    ]
 
 
 def _evidence(row: KernelRow) -> list[tuple[str, str]]:

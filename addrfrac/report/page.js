@@ -66,13 +66,28 @@
 
   // --- kernel table ---
   const FIRST_ROWS = 100;
-  const CERTAINTY = ["name and op agree", "name only", "op only", "conflict"];
+  const CERTAINTY = ["name + op", "name only", "op only", "conflict"];
+  // The order of kernel_table.py; texts are numbers into one list.
+  const unpacked = ({ texts, policies, rows }) => rows.map(([columns, figures, shown, bounds, evidence], rank) => {
+    const [run, name, short, op, provider, bound, phase] = columns.map((number) => texts[number]);
+    const [launches, device_us, share_of_busy] = figures;
+    const [launchesText, deviceText, shareText, certainty] = shown.map((number) => texts[number]);
+    const detail = [];
+    for (let at = 0; at < evidence.length; at += 2) detail.push([texts[evidence[at]], texts[evidence[at + 1]]]);
+    return {
+      rank, run, name, short, op, provider, bound, phase, launches, device_us, share_of_busy, certainty, detail,
+      text: { launches: launchesText, device_us: deviceText, share_of_busy: shareText },
+      bounds: Object.fromEntries(policies.map((policy, number) => [policy, texts[bounds[number]]])),
+      haystack: [run, op, provider, phase, ...detail.map(([, text]) => text)].join("\n").toLowerCase(),
+    };
+  });
   const kernelTable = (box) => {
-    const rows = read("kernel-rows");
+    const packed = read("kernel-rows");
+    const rows = unpacked(packed);
     const several = new Set(rows.map((row) => row.run)).size > 1;
-    const policies = Object.keys(rows[0].bounds);
+    const policies = packed.policies;
     const columns = [
-      { key: "short", title: rows[0].noun, className: "name" },
+      { key: "short", title: packed.noun, className: "name" },
       ...(several ? [{ key: "run", title: "run", className: "run" }] : []),
       { key: "op", title: "computes", className: "op" },
       { key: "provider", title: "owner", className: "owner" },
@@ -178,10 +193,6 @@
       }
     };
 
-    rows.forEach((row, rank) => {
-      row.rank = rank;
-      row.haystack = [row.name, row.run, row.op, row.provider, row.phase, row.certainty, ...row.detail.map(([, text]) => text)].join("\n").toLowerCase();
-    });
     const table = element("table", { className: "kernels" },
       element("caption", { textContent: box.dataset.caption }), element("thead", {}, head), body);
     const scroll = element("div", { className: "scroll", tabIndex: 0 }, table);
