@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from addrfrac import units
 from addrfrac.classify import bound
 from addrfrac.gaps import KINDS, Gaps
 from addrfrac.kernel_rows import kernel_rows
@@ -200,16 +201,17 @@ def _host_bound(
         return None, "nothing ran"
     of = {gap.kind: gap.us for gap in gaps}
     starved = of.get(GapKind.HOST_STARVED, 0.0) + of.get(GapKind.SYNCHRONISATION, 0.0)
-    profiled = f"profiled: {100 * starved / span_us:.0f} % of the span waits for the host"
+    profiled = f"profiled: {units.percent(starved / span_us)} of the span waits for the host"
     if wall is None:
         if of.get(GapKind.UNEXPLAINED, 0.0) > HOST_BOUND_SHARE * span_us:
             return None, "the trace holds no launch events for the kernels after most gaps"
         return starved > HOST_BOUND_SHARE * span_us, f"{profiled} (no unprofiled wall: the profiler slows the host)"
     device_paced = busy_us + of.get(GapKind.QUEUED, 0.0) + of.get(GapKind.DEPENDENCY, 0.0)
     idle = wall.step_us - device_paced
-    text = f"unprofiled step {wall.step_us:.0f} us, of which the device had work for {device_paced:.0f} us; {profiled}"
+    step, worked = units.microseconds(wall.step_us), units.microseconds(device_paced)
+    text = f"unprofiled step {step}, of which the device had work for {worked}; {profiled}"
     if idle < 0:
-        text += f"; the two clocks differ by {-idle:.0f} us the other way"
+        text += f"; the two clocks differ by {units.microseconds(-idle)} the other way"
     if wall.graph is not None:
-        text += f"; as a CUDA graph {wall.graph.median_us:.0f} us"
+        text += f"; as a CUDA graph {units.microseconds(wall.graph.median_us)}"
     return idle > HOST_BOUND_SHARE * wall.step_us, text

@@ -14,18 +14,42 @@ from pathlib import Path
 
 import msgspec
 
-from addrfrac import store
+from addrfrac import store, units
 from addrfrac.analysis import Options, build_run
 from addrfrac.parse import read_trace
 from addrfrac.profiling import whole
 from addrfrac.recorded import NOT_COMPARED, answers
-from addrfrac.records import Configuration, Run
-from addrfrac.report import render
+from addrfrac.records import Configuration, Range, Run
+from addrfrac.report import facts, render
 from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
+from addrfrac.report.picture import render_picture
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 SHIPPED = ROOT / "addrfrac" / "recorded"
+
+PICTURED = (
+    "resnet50-infer-bf16-graph",
+    "resnet50-train",
+    "vit-l16",
+    "bert-large",
+    "gpt2-medium-train",
+    "llama3-8b-prefill",
+    "llama3-8b-decode",
+    "mixtral-8x7b-prefill",
+    "dlrm-infer-bag",
+    "dlrm-infer-fbgemm",
+    "dlrm-dcnv2-train-fbgemm",
+)
+"""Folders of the runs in the README's picture."""
+
+STUDY = (
+    ("ResNet-50 inference", "46-55 %", ("resnet50-infer-bf16/",)),
+    ("Transformers", "8.9-16.8 %", ("vit-l16", "bert-large/", "llama3-8b-prefill/")),
+    ("70B inference", "8.9 %", ("llama3-70b-prefill",)),
+    ("DLRM inference", "58.2 %", ("dlrm-infer-",)),
+)
+"""arXiv 2609.21058: its figures, and which of our pages answer them."""
 
 
 def main() -> None:
@@ -33,13 +57,14 @@ def main() -> None:
         take_over(Path(sys.argv[1]))
     names = sorted({file.relative_to(HERE).parts[0] for file in HERE.rglob("run.json")})
     entries = [entry for name in names for entry in render_pages(name)]
-    store.write_whole(HERE / "index.html", render_index(entries).encode())
-    write_readme_table(entries)
+    comparisons = [(name, f"{name}/report.html") for name in names if not (HERE / name / "run.json").exists()]
+    store.write_whole(HERE / "index.html", render_index(entries, comparisons).encode())
+    write_readme(entries)
     ship([entry.run for entry in entries])
 
 
 def take_over(recorded: Path) -> None:
-    """Bring each run.json, compact, to its place here; where a trace is left, its accounts are those of the present code.
+    """Bring each run.json, compact, to its place here; where its trace is left, with the accounts of the present code.
 
     A run at a depth that only feeds an extrapolation stays out.
     """
@@ -86,14 +111,50 @@ def batch(run: Run) -> int:
     return run.configuration.batch if run.configuration is not None else 0
 
 
-def write_readme_table(entries: list[IndexEntry]) -> None:
-    """Put the table between the README's two marks."""
-    readme = ROOT / "README.md"
+def write_readme(entries: list[IndexEntry]) -> None:
+    """Put the real output, the table and the comparison between the README's marks."""
+    runs = {entry.page.partition("/")[0]: entry.run for entry in entries}
     placed = [IndexEntry(run=entry.run, page=f"reports/{entry.page}") for entry in entries]
-    table = f"<!-- runs -->\n{render_index_markdown(placed)}<!-- /runs -->"
-    text, count = re.subn(r"<!-- runs -->.*<!-- /runs -->", lambda _: table, readme.read_text(), flags=re.DOTALL)
-    assert count == 1, "README.md has lost the marks around its table"
-    store.write_whole(readme, text.encode())
+    demo = next(entry.run for entry in entries if "resnet50-infer-b64-bf16" in entry.page)
+    text = (ROOT / "README.md").read_text()
+    text = between_marks(text, "demo", f"```console\n$ addrfrac profile resnet50 --batch 64\n{first_screen(demo)}```\n")
+    text = between_marks(text, "runs", render_index_markdown(placed))
+    text = between_marks(text, "study", study_table(entries))
+    store.write_whole(ROOT / "README.md", text.encode())
+    store.write_whole(HERE / "picture.svg", render_picture([runs[name] for name in PICTURED if name in runs]).encode())
+
+
+def between_marks(text: str, mark: str, content: str) -> str:
+    pattern = rf"<!-- {mark} -->.*<!-- /{mark} -->"
+    changed, count = re.subn(pattern, lambda _: f"<!-- {mark} -->\n{content}<!-- /{mark} -->", text, flags=re.DOTALL)
+    assert count == 1, f"README.md has lost the marks around its {mark}"
+    return changed
+
+
+def first_screen(run: Run) -> str:
+    """The terminal report down to its closed accounts."""
+    lines = [line.rstrip() for line in render([run], "terminal").splitlines()]
+    return (
+        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Top kernels")))]).rstrip() + "\n"
+    )
+
+
+def study_table(entries: list[IndexEntry]) -> str:
+    """The study's fractions beside ours, from the runs as they lie here."""
+    rows = ["| workload | study, A100 | here, H200, policy paper |", "| --- | --- | --- |"]
+    for name, study, pages in STUDY:
+        ours = [
+            f"{units.percent_range(share.low, share.high)} ({facts.title(entry.run)})"
+            for entry in entries
+            for share in [full_depth_share(entry.run)]
+            if any(page in entry.page for page in pages)
+        ]
+        rows.append(f"| {name} | {study} | {'<br>'.join(ours) or 'not run'} |")
+    return "\n".join(rows) + "\n"
+
+
+def full_depth_share(run: Run) -> Range:
+    return run.extrapolation.full_share_of_busy if run.extrapolation is not None else run.addressable.share_of_busy
 
 
 def ship(runs: list[Run]) -> None:

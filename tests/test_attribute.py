@@ -353,4 +353,4 @@ def test_a_wall_shorter_than_the_profiled_work_is_said_not_hidden(built, gemm):
 
 def test_a_graph_replay_time_stands_in_the_evidence(built, gemm):
     built.launched("kernel", 0, 1000, 11_000, label=gemm)
-    assert "as a CUDA graph 9 us" in account(built, wall_us=12.0, graph_us=9.0).accounts.host_bound_evidence
+    assert "as a CUDA graph 9.00 µs" in account(built, wall_us=12.0, graph_us=9.0).accounts.host_bound_evidence
