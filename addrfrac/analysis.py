@@ -197,8 +197,9 @@ def _saved_wall(saved: Any) -> Wall | None:
 
 
 def _without_capture(source: TraceSource) -> TraceSource:
-    """The run holds the capture in fields of its own."""
-    return replace(source, metadata={name: value for name, value in source.metadata.items() if name != "addrfrac"})
+    """The run holds the capture in fields of its own, and where the recorder's scratch file lay is nobody's business."""
+    kept = {name: value for name, value in source.metadata.items() if name not in ("addrfrac", "traceName")}
+    return replace(source, metadata=kept)
 
 
 def _timed(clock: dict[str, float], name: str, stage: Callable[[], T]) -> T:

@@ -132,10 +132,10 @@ def between_marks(text: str, mark: str, content: str) -> str:
 
 
 def first_screen(run: Run) -> str:
-    """The terminal report down to its closed accounts."""
+    """The terminal report down to where its accounts begin."""
     lines = [line.rstrip() for line in render([run], "terminal").splitlines()]
     return (
-        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Top kernels")))]).rstrip() + "\n"
+        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Where the step goes")))]).rstrip() + "\n"
     )
 
 

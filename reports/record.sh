@@ -41,7 +41,5 @@ run dlrm-dcnv2-train-fbgemm dlrm-dcnv2 --mode train --embedding fbgemm
 run convnext-base convnext-base
 run qwen3-8b-prefill qwen3-8b --batch 1 --seq-len 2048
 run whisper-small whisper-small
-run bert-large-train bert-large --mode train --dtype amp-bf16
-run t5-base-train t5-base --dtype amp-bf16 --steps 5
 
 [[ ${#failed[@]} -eq 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }
