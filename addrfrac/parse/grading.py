@@ -28,13 +28,8 @@ def grade(trace: Trace) -> Grade:
     shaped = _share(busy[called], kernels.inputs[called] >= 0)
 
     losses = list(trace.source.losses)
-    _note(
-        losses,
-        owned < FULL,
-        "launches outside every recorded operator",
-        (kernels.op_stack == 0) & ~in_graph,
-        HOST_REMEDY,
-    )
+    loose = called & (kernels.op_stack == 0)
+    _note(losses, owned < FULL, "launches outside every recorded operator", loose, HOST_REMEDY)
     _note(losses, replayed > 0, "kernels replayed from a graph: their operators are unknown", in_graph, GRAPH_REMEDY)
     _note(losses, shaped < MOST, "kernels without recorded shapes", called & (kernels.inputs < 0), SHAPES_REMEDY)
     no_steps = not bool(np.any(trace.ranges.kind == RANGE_STEP))

@@ -16,8 +16,8 @@ from addrfrac.records import Ints
 class Forest:
     """Nested intervals, sorted by (thread, start, longest first); rows index these arrays."""
 
-    order: Ints
-    """Row -> position in the arrays it was built from."""
+    order: Ints | slice
+    """Row -> position in the arrays it was built from; a slice of all where they were in this order."""
     thread: Ints
     start: Ints
     end: Ints
@@ -53,11 +53,13 @@ def nest(thread: Ints, start: Ints, end: Ints) -> Forest:
     return Forest(order=order, thread=thread, start=start, end=end, parent=parent, levels=_levels(parent))
 
 
-def _nested_order(thread: Ints, start: Ints, end: Ints) -> Ints:
-    """Rows by thread, start, longest first; recorders mostly write them so."""
-    same, equal = thread[1:] == thread[:-1], start[1:] == start[:-1]
-    rising = (thread[1:] > thread[:-1]) | (same & ((start[1:] > start[:-1]) | (equal & (end[1:] <= end[:-1]))))
-    return np.arange(len(start)) if rising.all() else np.lexsort((-end, start, thread))
+def _nested_order(thread: Ints, start: Ints, end: Ints) -> Ints | slice:
+    """Rows by thread, start, longest first; recorders mostly write them so, which spares a copy."""
+    same = thread[1:] == thread[:-1]
+    falls = same & (start[1:] < start[:-1])
+    falls |= same & (start[1:] == start[:-1]) & (end[1:] > end[:-1])
+    falls |= thread[1:] < thread[:-1]
+    return np.lexsort((-end, start, thread)) if falls.any() else slice(None)
 
 
 def _parents(start: Ints, end: Ints, offset: int) -> Ints:
