@@ -90,11 +90,14 @@ def measure(output: torch.Tensor, truth: torch.Tensor, floor: float) -> Closenes
         float((e / t.clamp_min(floor * math.sqrt(truth.numel() / t.numel()) + _TINY)).max())
         for e, t in zip(slice_norms(error), slice_norms(truth), strict=True)
     ]
+    relative = error_norm / max(norm(truth), least)
+    # a single number, or equal ones, have no distance from their mean
+    centred = error_norm / max(spread, least) if spread > 1e-9 * norm(truth) else relative
     return Closeness(
-        relative_frobenius=error_norm / max(norm(truth), least),
+        relative_frobenius=relative,
         normalised_max=float(error.abs().max()) / max(float(truth.abs().max()), floor + _TINY),
         worst_slice=max(slices, default=0.0),
-        centred=error_norm / max(spread, least),
+        centred=centred,
         finite=True,
     )
 
@@ -151,7 +154,7 @@ def _allowance(
         wide = torch.maximum(HEADROOM * torch.maximum(noise, typical), minimum * norms.clamp_min(least))
         slices.append(torch.minimum(wide, MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * noise).clamp_min(least)))
     spread = norm(truth - truth.mean()) if truth.numel() else 0.0
-    condition = norm(truth) / spread if spread > 0 else 1.0
+    condition = norm(truth) / spread if spread > 1e-9 * norm(truth) and spread > 0 else 1.0
     return Allowance(
         precision=precision,
         relative_frobenius=min(RELATIVE_CAP, max(HEADROOM * max(m.relative_frobenius for m in measured), minimum)),

@@ -197,6 +197,8 @@ class Maker:
             raise Unverifiable("the reference returns something else in fp64")
         if not all(bool(torch.isfinite(t).all()) for t in (*truth, *native.tensors) if t.is_floating_point()):
             raise Unverifiable("the reference overflows")
+        if name != "published" and self._revives(truth):
+            raise Unverifiable("its products leave the dtype's range and come back")
         honest = self._honest(arguments, seed, native)
         nudged = self.reference.truth(arguments, how="nudged", seed=seed, dtype=dtype)
         rms = [_rms(t) for t in arguments.tensors if t.is_floating_point()]
@@ -227,6 +229,23 @@ class Maker:
             sticks=sticks,
             native=native,
             after=after,
+        )
+
+    def _revives(self, truth: list[torch.Tensor]) -> bool:
+        """Whether a running product passes below the dtype's range and grows again: in that dtype it stays at zero."""
+        if not any("cumprod" in str(name) for name in self.exam.operations.get("operations", [])):
+            return False
+        tiny = 1e-36
+
+        def along(tensor: torch.Tensor, dim: int) -> bool:
+            lowest = tensor.abs().cummin(dim).values
+            return bool(((lowest < tiny) & (tensor.abs() > 1e6 * tiny)).any())
+
+        # along the running dimension and therefore along all: other dimensions alone only hold unlike rows
+        return any(
+            t.ndim and all(along(t, dim) for dim in range(t.ndim) if t.shape[dim] > 1)
+            for t in truth
+            if t.is_floating_point() and t.numel()
         )
 
     def _usable(self, name: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import gc
 import inspect
+import os
 import statistics
 import sys
 import threading
@@ -43,6 +44,12 @@ _WATCHED: tuple[Any, ...] = (
 _OWN_PREFIX = "addrfrac.verification"
 _MOVES_BY_ITSELF = frozenset({"_", "__warningregistry__", "_initialized", "_queued_calls", "_cached_device_count"})
 
+_TORCH = os.path.dirname(torch.__file__)
+_COMPILER = tuple(
+    os.path.join(_TORCH, folder, "")
+    for folder in ("_dynamo", "_inductor", "_functorch", "fx", "export", "_export", "package", "utils")
+)
+
 Snapshot = dict[str, dict[str, int]]
 
 
@@ -67,14 +74,22 @@ def _name(space: Any) -> str:
 
 
 def replaced(before: Snapshot) -> list[str]:
-    """Names that hold something else now; additions are no replacement."""
+    """Names that hold something else now; additions are no replacement, nor is what torch's compiler puts in place."""
     now = functions()
+    spaces = {_name(space): space for space in _WATCHED}
     return [
         f"{space}.{name}"
         for space, names in before.items()
         for name, identity in names.items()
-        if now.get(space, {}).get(name) != identity
+        if now.get(space, {}).get(name) != identity and not _by_compiler(spaces.get(space), name)
     ]
+
+
+def _by_compiler(space: Any, name: str) -> bool:
+    """Whether the new function's code lies in torch's compiler (it wraps a few methods when it is first imported)."""
+    value = vars(space).get(name) if space is not None else None
+    code = getattr(value, "__code__", None)
+    return code is not None and code.co_filename.startswith(_COMPILER)
 
 
 def settings() -> dict[str, str]:

@@ -168,7 +168,6 @@ def _build(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, A
         model = model.to(state.device)
         if message.get("cast", True):
             model = model.to(dtype)
-        model.train(bool(message.get("train", model.training)))
     state.model = model
     return {"setup_s": _clock() - started, "training": bool(getattr(model, "training", False))}
 
@@ -494,7 +493,8 @@ def _tensor_facts(
     }
     if not facts["plain"]:
         return facts
-    facts["attributes"] = sorted(str(name) for name in object.__getattribute__(tensor, "__dict__"))[:5]
+    held = object.__getattribute__(tensor, "__dict__")
+    facts["attributes"] = sorted(str(name) for name, value in held.items() if not _compilers_note(name, value))[:5]
     device = _getters.device.__get__(tensor)
     shape = tuple(int(n) for n in _getters.shape.__get__(tensor))
     dtype = _getters.dtype.__get__(tensor)
@@ -525,6 +525,11 @@ def _tensor_facts(
     facts["slot"] = len(regions)
     regions.append((host, slot))
     return facts
+
+
+def _compilers_note(name: str, value: Any) -> bool:
+    """Whether an attribute is a note that torch's compiler leaves on its outputs: plain data, nothing that can act."""
+    return name.startswith("_dynamo_") and type(value) in (set, frozenset, int, bool, dict, tuple, type(None))
 
 
 def known_ranges(inputs: gpu.Inputs, state: State) -> list[tuple[str, int, int]]:
