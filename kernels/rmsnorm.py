@@ -16,7 +16,7 @@ LARGEST_ROW = 32_768
 
 
 @triton.jit
-def _rmsnorm_kernel(x, weight, y, columns, stride, eps, BLOCK: tl.constexpr):
+def _rmsnorm_kernel(x, weight, y, columns, stride, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     inside = offsets < columns

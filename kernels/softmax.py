@@ -15,7 +15,7 @@ LARGEST_ROW = 32_768
 
 
 @triton.jit
-def _softmax_kernel(x, y, columns, BLOCK: tl.constexpr):
+def _softmax_kernel(x, y, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     inside = offsets < columns

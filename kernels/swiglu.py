@@ -15,7 +15,7 @@ BLOCK = 1024
 
 
 @triton.jit
-def _swiglu_kernel(gate, up, y, count, BLOCK: tl.constexpr):
+def _swiglu_kernel(gate, up, y, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
     g = tl.load(gate + offsets, mask=inside, other=0.0).to(tl.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from addrfrac.errors import AddrfracError
@@ -51,6 +52,8 @@ def verify(
     names = [target for target in targets if isinstance(target, str)]
     cases = [target for target in targets if isinstance(target, Target)]
     cases += find_targets(names, _DTYPES[dtype]) if names or not cases else []
+    if dtype:
+        cases = [replace(case, dtype=case.dtype or _DTYPES[dtype]) for case in cases]
     if not cases:
         raise AddrfracError("nothing to verify: name a kernel module, a folder of pairs, or --problem and --solution")
     jobs = 1 if device != "cpu" else max(1, min(jobs, len(cases)))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from addrfrac.verification.check import Exams, check_target
 from addrfrac.verification.fixtures.fixture import PREAMBLE
-from addrfrac.verification.fixtures.mutation_sources import SOURCES
+from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
 from addrfrac.verification.inprocess import published_accepts
 from addrfrac.verification.processes import start_server
@@ -125,35 +125,33 @@ def all_mutants() -> list[Mutant]:
     return found
 
 
-def mutation_scores(device: str, *, limit: int | None = None) -> tuple[tuple[MutationScore, ...], tuple[str, ...]]:
-    """Share of mutants that each protocol kills; survivors by name, equivalent ones apart."""
-    from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT
+def survivors_of(problem: str, device: str) -> tuple[int, dict[str, list[str]]]:
+    """Mutants of one source that count, and those that each protocol accepts."""
+    import torch
 
-    mutants = all_mutants()
-    equivalent = tuple(m.name for m in mutants if m.name in EQUIVALENT)
-    counted = [m for m in mutants if m.name not in equivalent][:limit]
+    torch.set_num_threads(1)
+    counted = [m for m in all_mutants() if m.problem == problem and m.name not in EQUIVALENT]
     survivors: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
+    source = Source(text=PROBLEMS[problem])
     with start_server(device) as server:
-        exams: dict[str, Exams] = {}
+        exams = Exams(server, source, quick=True)
         for mutant in counted:
-            problem = Source(text=PROBLEMS[mutant.problem])
-            if mutant.problem not in exams:
-                exams[mutant.problem] = Exams(server, problem, quick=True)
-            target = Target(name=mutant.name, problem=problem, solution=Source(text=mutant.text))
-            verdict = check_target(
-                server, target, exams=exams[mutant.problem], quick=True, timeout_s=10.0, timing=False
-            )
-            if verdict.passed:
+            target = Target(name=mutant.name, problem=source, solution=Source(text=mutant.text))
+            if check_target(server, target, exams=exams, quick=True, timeout_s=10.0, timing=False).passed:
                 survivors[ADDRFRAC.name].append(mutant.name)
             for protocol in PROTOCOLS.values():
                 if protocol.in_process and published_accepts(server, target, protocol, timeout_s=10.0)[0]:
                     survivors[protocol.name].append(mutant.name)
-    scores = tuple(
-        MutationScore(
-            protocol=name,
-            killed=clopper_pearson(len(counted) - len(alive), len(counted)),
-            survivors=tuple(alive),
-        )
-        for name, alive in survivors.items()
-    )
-    return scores, equivalent
+    return len(counted), survivors
+
+
+def mutation_scores(found: Iterable[tuple[int, dict[str, list[str]]]]) -> tuple[MutationScore, ...]:
+    """Share of all mutants that each protocol kills, survivors by name."""
+    parts = list(found)
+    total = sum(count for count, _ in parts)
+    scores = []
+    for name in PROTOCOLS:
+        alive = [mutant for _, survivors in parts for mutant in survivors[name]]
+        killed = clopper_pearson(total - len(alive), total)
+        scores.append(MutationScore(protocol=name, killed=killed, survivors=tuple(alive)))
+    return tuple(scores)

@@ -20,6 +20,7 @@ vertical-align:top}.passed{color:#116329}.failed{color:#a40e26}details{margin:.4
 def write_page(result: Saved, path: Path) -> None:
     """A page of its own."""
     title = "Self-test of the verifier" if isinstance(result, SelfTestResult) else "Verification"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{section(result)}</body></html>"

@@ -16,12 +16,14 @@ from addrfrac.verification import fixtures as fixtures_package
 from addrfrac.verification.check import Exams, check_target
 from addrfrac.verification.fixtures.catalogue import ROWS, WITHOUT_FIXTURE
 from addrfrac.verification.fixtures.fixture import Fixture
+from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
 from addrfrac.verification.inprocess import published_accepts
+from addrfrac.verification.mutants import mutation_scores, survivors_of
 from addrfrac.verification.processes import Server, WorkerFailure, start_server
 from addrfrac.verification.protocols import ADDRFRAC, PROTOCOLS
 from addrfrac.verification.rates import clopper_pearson
-from addrfrac.verification.records import SCHEMA, FixtureOutcome, Layer, Rate, SelfTestResult
+from addrfrac.verification.records import SCHEMA, FixtureOutcome, Layer, MutationScore, Rate, SelfTestResult
 from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.sources import Source, Target
 
@@ -84,20 +86,21 @@ def selftest(
             outcomes += done
     outcomes += _harness_outcomes(device, only)
     outcomes.sort(key=lambda outcome: (outcome.kind == "honest", outcome.id))
-    scores, equivalent = _mutation(device, mutants and not only)
+    scores, equivalent = _mutation(device, jobs) if mutants and not only else ((), ())
     return summarised(
         outcomes, device=device, layers=layers, seconds=time.monotonic() - started, scores=scores, equivalent=equivalent
     )
 
 
-def _mutation(device: str, wanted: bool):  # type: ignore[no-untyped-def]
-    if not wanted:
-        return (), ()
-    try:
-        from addrfrac.verification.mutants import mutation_scores
-    except ImportError:
-        return (), ()
-    return mutation_scores(device)
+def _mutation(device: str, jobs: int) -> tuple[tuple[MutationScore, ...], tuple[str, ...]]:
+    """Mutation scores, the sources dealt out over processes; and the mutants that are left out as equivalent."""
+    names = list(SOURCES)
+    if jobs == 1:
+        found = [survivors_of(name, device) for name in names]
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(survivors_of, names, [device] * len(names)))
+    return mutation_scores(found), tuple(EQUIVALENT)
 
 
 def _batches(groups: list[list[Fixture]], jobs: int) -> list[list[Fixture]]:
@@ -201,7 +204,15 @@ def _harness_outcomes(device: str, only: tuple[str, ...]) -> list[FixtureOutcome
     return outcomes
 
 
-def summarised(outcomes, *, device, layers, seconds, scores=(), equivalent=()) -> SelfTestResult:  # type: ignore[no-untyped-def]
+def summarised(
+    outcomes: list[FixtureOutcome],
+    *,
+    device: str,
+    layers: tuple[Layer, ...],
+    seconds: float,
+    scores: tuple[MutationScore, ...] = (),
+    equivalent: tuple[str, ...] = (),
+) -> SelfTestResult:
     """Rates with their intervals, and which rows of the catalogue have no fixture here."""
     faults = [o for o in outcomes if o.kind in ("exploit", "harness")]
     honest = [o for o in outcomes if o.kind == "honest"]

@@ -17,6 +17,7 @@ def save(result: Saved, path: Path) -> None:
     """Write verdicts or a self-test, with the schema's number and kind."""
     kind = "selftest" if isinstance(result, SelfTestResult) else "verdicts"
     document = {"schema": SCHEMA, "kind": kind, "result": result}
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
 
 
