@@ -11,11 +11,12 @@ from addrfrac.classify.builtin import BUILT_IN
 from addrfrac.classify.labelling import StackVerdict, label_kernel, stack_verdict
 from addrfrac.classify.replay import recovered_stacks
 from addrfrac.classify.rules import RuleSet
-from addrfrac.records import Ids, Label, Labels, Trace
+from addrfrac.records import Ids, Ints, Label, Labels, Trace
 
 _NOT_LAUNCHED, _LAUNCHED, _REPLAYED = 0, 1, 2
 _MODULE_NUMBER = re.compile(r"_\d+$")
 _MODULES_NAMED = 3
+_LARGEST_KEY = 2**62
 
 
 def classify(trace: Trace, rules: RuleSet = BUILT_IN, *, capture: Trace | None = None) -> Labels:
@@ -85,20 +86,29 @@ def _stacks(
     return both, both, op_stack, forward_stack
 
 
-def _distinct(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], Ids]:
+def _distinct(*columns: NDArray[np.generic]) -> tuple[Ints, Ids]:
     """Rows of the first occurrence of each distinct combination, and for each row its combination."""
     combined = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for column in columns:
         values = column.astype(np.int64)
         width = int(values.max(initial=0)) + 1
-        if size * width >= 2**62:
-            _, combined = np.unique(combined, return_inverse=True)
+        if size * width >= _LARGEST_KEY:
+            combined = _numbered(combined)[1].astype(np.int64)
             size = int(combined.max(initial=0)) + 1
         combined = combined * width + values
         size *= width
-    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
-    return first.astype(np.int64), inverse.astype(np.int32)
+    return _numbered(combined)
+
+
+def _numbered(values: Ints) -> tuple[Ints, Ids]:
+    """As numpy.unique's index and inverse, without numpy.unique, whose first call loads masked arrays."""
+    order = np.argsort(values, kind="stable")
+    is_new = np.ones(len(values), dtype=bool)
+    is_new[1:] = values[order[1:]] != values[order[:-1]]
+    inverse = np.empty(len(values), dtype=np.int32)
+    inverse[order] = np.cumsum(is_new, dtype=np.int32) - 1
+    return order[is_new].astype(np.int64), inverse
 
 
 def _modules_of(trace: Trace, of_kernel: Ids, labels: int) -> dict[int, tuple[str, ...]]:
@@ -108,7 +118,9 @@ def _modules_of(trace: Trace, of_kernel: Ids, labels: int) -> dict[int, tuple[st
     if not recorded.any():
         return {}
     width = len(trace.modules)
-    pairs, counts = np.unique(of_kernel[recorded].astype(np.int64) * width + module[recorded], return_counts=True)
+    keys = of_kernel[recorded].astype(np.int64) * width + module[recorded]
+    first, number = _numbered(keys)
+    pairs, counts = keys[first], np.bincount(number)
     totals: dict[int, dict[str, int]] = {}
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         name = _MODULE_NUMBER.sub("", trace.modules[pair % width].removeprefix("nn.Module: "))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -68,7 +67,7 @@ def explain(
 def find(trace: Trace, labels: Labels, kernel: str) -> list[Found]:
     """Kernels whose name is, or else holds, the given text (in any case), by device time."""
     name_of = trace.kernels.name
-    present = sorted({trace.names[i] for i in np.unique(name_of).tolist()})
+    present = sorted({trace.names[i] for i in set(name_of.tolist())})
     wanted = {kernel} & set(present) or {name for name in present if kernel.lower() in name.lower()}
     if not kernel or not wanted:
         raise AddrfracError(_not_found(kernel, present))
@@ -92,6 +91,8 @@ def find(trace: Trace, labels: Labels, kernel: str) -> list[Found]:
 
 
 def _not_found(kernel: str, present: list[str]) -> str:
+    from difflib import get_close_matches
+
     heads = {normalise(name).text.partition("<")[0].rpartition("::")[2].lower(): name for name in present}
     close = get_close_matches(kernel.lower(), heads, n=3, cutoff=0.4)
     near = "; ".join(heads[match][:80] for match in close)

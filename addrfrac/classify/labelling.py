@@ -210,20 +210,18 @@ def _decide(
     """What name and stack together say: first the innermost op against the name, then what encloses both."""
     if (rule is None or rule.is_catch_all) and (described := _generated_frame(normal, op_stack, rules)) is not None:
         return described
-    decision = _name_against_op(rule, stack)
-    for enclosing, frame in stack.enclosing:
-        if decision.op in enclosing.encloses and (not decision.is_catch_all or decision.op is not Op.OTHER):
+    own = decision = _name_against_op(rule, stack)
+    for enclosing, frame in stack.enclosing:  # the outermost has the last word
+        if decision.op in enclosing.encloses and enclosing.op not in (None, decision.op):
             assert enclosing.op is not None
-            if enclosing.op is decision.op and not decision.is_catch_all:
-                return decision
-            return _Decision(
+            decision = _Decision(
                 op=enclosing.op,
                 role=Role.MAIN,
-                rule=f"{decision.rule} inside {enclosing.name}",
-                certainty=Certainty.OP if decision.is_catch_all else Certainty.AGREE,
-                evidence=(*decision.evidence, f"{decision.op} work inside {frame}"),
+                rule=f"{own.rule} inside {enclosing.name}",
+                certainty=Certainty.OP if own.is_catch_all else Certainty.AGREE,
+                evidence=(*own.evidence, f"{own.op} work inside {frame}"),
             )
-    return decision
+    return own if decision.op is own.op and not own.is_catch_all else decision
 
 
 def _name_against_op(rule: OpRule | None, stack: StackVerdict) -> _Decision:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar
+from typing import Generic, TypeVar
 
+from addrfrac.classify.literals import required_literals
 from addrfrac.records import Incumbent, Op, Role
 
 
@@ -64,7 +65,7 @@ class StackRule:
     """Who launches from this frame, where the kernel's name does not say."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RuleSet:
     """The three ordered tables, first match wins, and who is how hard to beat."""
 
@@ -72,36 +73,60 @@ class RuleSet:
     providers: tuple[ProviderRule, ...]
     stacks: tuple[StackRule, ...]
     incumbents: dict[str, Incumbent] = field(default_factory=dict)
-    _op_of: dict[str, OpRule | None] = field(default_factory=dict)
-    _provider_of: dict[str, ProviderRule | None] = field(default_factory=dict)
-    _stack_of: dict[str, StackRule | None] = field(default_factory=dict)
+    _ops: Table[OpRule] = field(init=False)
+    _providers: Table[ProviderRule] = field(init=False)
+    _stacks: Table[StackRule] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ops", Table(self.ops))
+        object.__setattr__(self, "_providers", Table(self.providers))
+        object.__setattr__(self, "_stacks", Table(self.stacks))
 
     def op_rule(self, text: str) -> OpRule | None:
         """First op rule that matches a normalised name."""
-        if text not in self._op_of:
-            self._op_of[text] = first_match(self.ops, text)
-        return self._op_of[text]
+        return self._ops.first_match(text, re.Pattern.search)
 
     def provider_rule(self, text: str) -> ProviderRule | None:
         """First provider rule that matches a normalised name."""
-        if text not in self._provider_of:
-            self._provider_of[text] = first_match(self.providers, text)
-        return self._provider_of[text]
+        return self._providers.first_match(text, re.Pattern.search)
 
     def stack_rule(self, frame: str) -> StackRule | None:
         """First stack rule that matches a whole frame."""
-        if frame not in self._stack_of:
-            matches = (rule for rule in self.stacks if compiled(rule.pattern).fullmatch(frame))
-            self._stack_of[frame] = next(matches, None)
-        return self._stack_of[frame]
+        return self._stacks.first_match(frame, re.Pattern.fullmatch)
 
 
-R = TypeVar("R", OpRule, ProviderRule)
+R = TypeVar("R", OpRule, ProviderRule, StackRule)
 
 
-def first_match(rules: Iterable[R], text: str) -> R | None:
-    """The first rule whose pattern occurs in the text."""
-    return next((rule for rule in rules if compiled(rule.pattern).search(text)), None)
+class Table(Generic[R]):
+    """An ordered table that remembers its answers and tries only the rules whose words occur in a text."""
+
+    def __init__(self, rules: tuple[R, ...]) -> None:
+        self.rules: tuple[R, ...] = rules
+        self.words: tuple[str, ...] = ()
+        self.needed: tuple[frozenset[str] | None, ...] = ()
+        self.answers: dict[str, R | None] = {}
+
+    def first_match(self, text: str, how: Callable[[re.Pattern[str], str], re.Match[str] | None]) -> R | None:
+        """The first rule whose pattern matches the text in this way."""
+        if text not in self.answers:
+            if not self.needed:
+                self._read_words()
+            present = frozenset([word for word in self.words if word in text])
+            self.answers[text] = next(
+                (
+                    rule
+                    for rule, needed in zip(self.rules, self.needed, strict=True)
+                    if (needed is None or not needed.isdisjoint(present)) and how(compiled(rule.pattern), text)
+                ),
+                None,
+            )
+        return self.answers[text]
+
+    def _read_words(self) -> None:
+        literals = [required_literals(rule.pattern) for rule in self.rules]
+        self.needed = tuple(None if each is None else frozenset(each) for each in literals)
+        self.words = tuple({word for each in literals for word in each or ()})
 
 
 @cache

@@ -212,8 +212,11 @@ MODEL: tuple[StackRule, ...] = (
         encloses=_GENERIC | {Op.SCAN, Op.RNG},
         absorbs_main=_GENERIC,
     ),
+    StackRule(  # called by itself it is no loss; a loss further out has the last word
+        "log-softmax-called", "aten::log_softmax", Op.SOFTMAX, "aten::log_softmax", encloses=frozenset({Op.LOSS})
+    ),
     StackRule(
-        "log-softmax",  # of a loss: outside one it is rare, and a frame of its own then says so
+        "log-softmax",  # where nothing but this op is known, a loss is the likelier caller
         either(r"aten::_log_softmax\w*", _node("LogSoftmax")),
         Op.LOSS,
         "aten::_log_softmax",
@@ -460,7 +463,7 @@ BUILDING_BLOCKS: tuple[StackRule, ...] = (
     StackRule(
         "views",  # views, allocations, checks: no kernel of their own
         _aten(
-            r"""empty\w* view\w* _unsafe_view reshape\w* _reshape_alias as_strided expand expand_as transpose t
+            r"""(?:new_)?empty\w* view\w* _unsafe_view reshape\w* _reshape_alias as_strided expand expand_as transpose t
             permute select slice narrow squeeze unsqueeze flatten unflatten unbind chunk split split_with_sizes
             unsafe_chunk unsafe_split\w* detach alias resize\w* set item _local_scalar_dense lift\w* result_type
             can_cast movedim swapaxes numpy_T is_\w+ size stride numel broadcast_\w+ meshgrid atleast_\w+

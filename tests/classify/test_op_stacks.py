@@ -17,6 +17,7 @@ COPY = (
 )
 MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(int)"
 GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(int)"
+LOG_SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true, false>(float*, int)"
 SORT = "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, int, int>::Policy800>(int)"
 MUL = ADD.replace(
     "CUDAFunctor_add<float>", "BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
@@ -28,6 +29,9 @@ MUL = ADD.replace(
     [
         (ADD, ("aten::cross_entropy_loss", "aten::add"), Op.LOSS),
         (MEAN, ("aten::mse_loss", "aten::mean"), Op.LOSS),
+        (LOG_SOFTMAX, ("aten::cross_entropy_loss", "aten::log_softmax", "aten::_log_softmax"), Op.LOSS),
+        (LOG_SOFTMAX, ("aten::log_softmax", "aten::_log_softmax"), Op.SOFTMAX),
+        (LOG_SOFTMAX, ("aten::_log_softmax",), Op.LOSS),
         (ADD, ("Optimizer.step#SGD.step", "aten::add_"), Op.OPTIMIZER),
         (MUL, ("Optimizer.step#Adam.step", "aten::_foreach_mul_", "aten::mul_"), Op.OPTIMIZER),
         (MUL, ("aten::dropout", "aten::native_dropout", "aten::mul"), Op.RNG),
