@@ -75,7 +75,10 @@ class Cost:
 
     seconds: float
     peak_mb: float
-    """Resident memory of all its processes together, sampled; at least that of the largest."""
+    """Resident memory of all its processes together, sampled; pages that they share count in each.
+
+    Not ru_maxrss, which starts at what this process held when it forked.
+    """
 
 
 def main() -> None:
@@ -241,9 +244,8 @@ def _show_growth(options: argparse.Namespace, template: Template, scales: Sequen
         template.write(path, TILES_AT_SCALE_ONE * scale)
         size = path.stat().st_size
         cost = min((_run(_analyze(path), options.work) for _ in range(2)), key=lambda run: run.seconds)
-        print(
-            f"| {scale} | {size / 1e6:.0f} | {cost.seconds:.2f} | {cost.seconds / size * 1e9:.2f} | {cost.peak_mb:.0f} |"
-        )
+        per_gb = cost.seconds / size * 1e9
+        print(f"| {scale} | {size / 1e6:.0f} | {cost.seconds:.2f} | {per_gb:.2f} | {cost.peak_mb:.0f} |")
         if not options.keep:
             path.unlink()
 
@@ -254,13 +256,12 @@ def _run(command: Sequence[str], folder: Path) -> Cost:
     with (folder / "errors.txt").open("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=folder)
         peak = _Peak(process.pid)
-        _, status, usage = os.wait4(process.pid, 0)
+        failed = process.wait()
         seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
+        if failed:
             errors.seek(0)
             sys.exit(f"{' '.join(command)} failed:\n{errors.read()[-2000:]}")
-    return Cost(seconds=seconds, peak_mb=max(peak.stop() / 1e6, usage.ru_maxrss * 1024 / 1e6))
+    return Cost(seconds=seconds, peak_mb=peak.stop() / 1e6)
 
 
 class _Peak:
@@ -283,7 +284,7 @@ class _Peak:
 
 
 def _tree_bytes(root: int) -> int:
-    """Resident bytes of a process and all below it; pages that they share count in each."""
+    """Resident bytes of a process and all below it."""
     total = 0
     try:
         total += int(Path(f"/proc/{root}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
