@@ -8,15 +8,17 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from addrfrac.classify.builtin import BUILT_IN
 from addrfrac.classify.labelling import label_kernel
+from addrfrac.classify.normalise import normalise
+from addrfrac.classify.phases import phase_of_name
 from addrfrac.classify.policies import PAPER, bound
 from addrfrac.classify.rules import RuleSet
 from addrfrac.errors import AddrfracError
-from addrfrac.records import KIND_KERNEL, Label, Policy
+from addrfrac.records import KIND_KERNEL, Label, Phase, Policy
 
 OUTPUT_COLUMNS = (
     "kernel_name",
@@ -32,6 +34,7 @@ OUTPUT_COLUMNS = (
     "certainty",
 )
 FORMATS = ("tsv", "csv", "json")
+_FOREIGN_COLUMNS = ("Kernel Name", "Name")
 _COUNTED = re.compile(r"^(?P<op>.*?)(?:\*(?P<count>\d+))?$")
 
 
@@ -53,9 +56,15 @@ def classify_name(
     kind: int = KIND_KERNEL,
     rules: RuleSet = BUILT_IN,
 ) -> Label:
-    """The label of one kernel by its name and, where given, its launching op or whole op stack (outermost first)."""
+    """The label of one kernel by its name and, where given, its launching op or whole op stack (outermost first).
+
+    A launching op alone is no stack: only an op of the backward pass or the optimizer tells the phase.
+    """
     stack = op_stack or ((launching_op,) if launching_op else ())
-    return label_kernel(name, rules=rules, op_stack=stack, forward_stack=forward_stack, kind=kind)
+    label = label_kernel(name, rules=rules, op_stack=stack, forward_stack=forward_stack, kind=kind)
+    if not op_stack and label.phase is Phase.FORWARD:
+        return replace(label, phase=phase_of_name(normalise(name).text))
+    return label
 
 
 def classify_rows(
@@ -126,31 +135,46 @@ def read_names(source: str) -> list[NamedKernel]:
 
 
 def parse_names(text: str, *, source: str = "input") -> list[NamedKernel]:
-    """The rows of a list of names: one a line, or TSV/CSV whose header has `kernel_name` (and `launching_op`)."""
-    lines = text.lstrip("\ufeff").splitlines()
-    header = lines[0] if lines else ""
-    if "kernel_name" not in re.split(r'[\t,;"]', header):
+    """The rows of a list of names: one a line, or TSV/CSV whose header has `kernel_name` (and `launching_op`).
+
+    The tables of `nsys stats` and `ncu --csv` are read too: their columns are called `Name` and `Kernel Name`.
+    """
+    text = text.lstrip("\ufeff")
+    lines = text.splitlines()
+    delimiter, column = _header(lines[0] if lines else "")
+    if column is None:
         names = [NamedKernel(name=line.strip()) for line in lines if line.strip()]
         if not names:
             raise AddrfracError(
                 f"{source} holds no kernel names: give one a line, or TSV/CSV with a column 'kernel_name'"
             )
         return names
-    delimiter = "\t" if "\t" in header or "," not in header else ","
     plain = delimiter == "\t" and not _is_quoted(lines)
     reader = csv.DictReader(
-        io.StringIO(text.lstrip("\ufeff")),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+        io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
     )
-    rows = [
-        NamedKernel(name=(row["kernel_name"] or "").strip(), launching_op=(row.get("launching_op") or "").strip())
-        for row in reader
-        if (row["kernel_name"] or "").strip()
-    ]
+    try:
+        rows = [
+            NamedKernel(name=(row[column] or "").strip(), launching_op=(row.get("launching_op") or "").strip())
+            for row in reader
+            if (row[column] or "").strip()
+        ]
+    except csv.Error as error:
+        raise AddrfracError(f"{source}: line {reader.line_num} is no row of a table: {error}") from error
     if not rows:
         raise AddrfracError(f"{source} has a header but no kernels: give at least one row")
     return rows
+
+
+def _header(line: str) -> tuple[str, str | None]:
+    """(delimiter, the column of kernel names) of a table's first line; no column where it is a plain name."""
+    for delimiter in ("\t", ","):
+        cells = next(csv.reader([line], delimiter=delimiter), [])
+        if "kernel_name" in cells:
+            return delimiter, "kernel_name"
+        if len(cells) > 1 and (column := next((name for name in _FOREIGN_COLUMNS if name in cells), None)):
+            return delimiter, column
+    return "", None
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:

@@ -35,6 +35,23 @@ def test_quoted_cells_of_csv_and_tsv_are_unquoted() -> None:
     assert parse_names('kernel_name\tlaunching_op\n"void k<1, 2>(int)"\taten::mm\n')[0].name == "void k<1, 2>(int)"
 
 
+def test_the_tables_of_nsys_and_ncu_are_read_by_their_own_columns() -> None:
+    nsys = '"Time (%)","Total Time (ns)","Name"\n61.5,1000,"void k<1, 2>(int)"\n'
+    ncu = '"ID","Process ID","Kernel Name"\n0,1,"nvjet_x"\n'
+    assert parse_names(nsys) == [NamedKernel(name="void k<1, 2>(int)")]
+    assert parse_names(ncu) == [NamedKernel(name="nvjet_x")]
+    assert parse_names("Name\n") == [NamedKernel(name="Name")]
+
+
+def test_a_launching_op_alone_tells_a_backward_phase_and_no_forward_one() -> None:
+    rows = [
+        NamedKernel(name="ampere_sgemm_128x64_tn", launching_op="aten::mm"),
+        NamedKernel(name="ampere_sgemm_128x64_tn", launching_op="aten::convolution_backward"),
+        NamedKernel(name="void pytorch_flash::flash_bwd_dot_do_o_kernel<true>(int)", launching_op="aten::mm"),
+    ]
+    assert [row["phase"] for row in classify_rows(rows)] == ["unknown", "backward", "backward"]
+
+
 @pytest.mark.parametrize(
     ("cell", "ops"),
     [
