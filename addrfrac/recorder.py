@@ -45,8 +45,10 @@ def record(run: Callable[[], object], steps: int, device: torch.device, raw: Pat
     """Profile a lead-in and `steps` steps into the file `raw`; returns it."""
     clock.synchronise(device)
     with make_profiler(steps, device, lambda profiler: profiler.export_chrome_trace(str(raw))) as profiler:
-        for _ in range(PROFILER_WARMUP + LEAD_IN + steps):
+        for done in range(1, PROFILER_WARMUP + LEAD_IN + steps + 1):
             run()
+            if done == PROFILER_WARMUP:  # work still queued here would be recorded without its launches
+                clock.synchronise(device)
             profiler.step()
     return raw
 
