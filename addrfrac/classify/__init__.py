@@ -19,7 +19,7 @@ from addrfrac.classify.columns import classify
 from addrfrac.classify.explain import explain
 from addrfrac.classify.names import classify_name, classify_rows, read_names, write_names
 from addrfrac.classify.policies import POLICIES, bound, load_policy
-from addrfrac.classify.replay import certainty_shares
+from addrfrac.classify.replay import certainty_shares, with_capture
 from addrfrac.classify.rules import RuleSet
 from addrfrac.classify.user_rules import load_rules
 
@@ -36,5 +36,6 @@ __all__ = [
     "load_policy",
     "load_rules",
     "read_names",
+    "with_capture",
     "write_names",
 ]

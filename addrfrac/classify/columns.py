@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from addrfrac.classify.builtin import BUILT_IN
 from addrfrac.classify.labelling import StackVerdict, label_kernel, stack_verdict
-from addrfrac.classify.replay import recovered_stacks
+from addrfrac.classify.replay import recover
 from addrfrac.classify.rules import RuleSet
 from addrfrac.records import Ids, Ints, Label, Labels, Trace
 
@@ -25,19 +25,20 @@ def classify(trace: Trace, rules: RuleSet = BUILT_IN, *, capture: Trace | None =
     The key is (name, kind, op stack, forward stack, how it was launched). With a `capture` trace of the same work, the
     kernels of graph replays take their op stacks from there (see `replay`).
     """
+    recovered = np.zeros(len(trace.kernels), dtype=bool)
+    if capture is not None:
+        trace, recovered = recover(trace, capture)
     kernels = trace.kernels
-    op_stacks, forward_stacks, op_stack, forward_stack = _stacks(trace, capture)
-    recovered = op_stack != kernels.op_stack if capture is not None else np.zeros(len(kernels), dtype=bool)
     how = _how_launched(trace)
-    first, of_kernel = _distinct(kernels.name, kernels.kind, op_stack, forward_stack, how, recovered)
-    modules = _modules_of(trace, of_kernel, len(first))
+    first, of_kernel = _distinct(kernels.name, kernels.kind, kernels.op_stack, kernels.forward_stack, how, recovered)
+    modules = _modules_of(trace, of_kernel)
     verdicts: dict[tuple[int, int], StackVerdict] = {}
     table: list[Label] = []
     has_ops = len(trace.op_stacks) > 1
     on_cpu = trace.source.device_kind == "cpu"
     for index, row in enumerate(first.tolist()):
-        stack_id, forward_id = int(op_stack[row]), int(forward_stack[row])
-        stack, forward = op_stacks[stack_id], forward_stacks[forward_id]
+        stack_id, forward_id = int(kernels.op_stack[row]), int(kernels.forward_stack[row])
+        stack, forward = trace.op_stacks[stack_id], trace.op_stacks[forward_id]
         verdict = verdicts.get((stack_id, forward_id))
         if verdict is None:
             verdict = verdicts[stack_id, forward_id] = stack_verdict(stack, forward, rules)
@@ -69,23 +70,6 @@ def _how_launched(trace: Trace) -> NDArray[np.uint8]:
     return how
 
 
-def _stacks(
-    trace: Trace, capture: Trace | None
-) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...], Ids, Ids]:
-    """Op stacks and forward stacks (tables and ids), replays' own replaced by the capture's where they align."""
-    kernels = trace.kernels
-    if capture is None:
-        return trace.op_stacks, trace.op_stacks, kernels.op_stack, kernels.forward_stack
-    source = recovered_stacks(trace, capture)
-    found = source >= 0
-    offset = len(trace.op_stacks)
-    both = (*trace.op_stacks, *capture.op_stacks)
-    op_stack, forward_stack = kernels.op_stack.copy(), kernels.forward_stack.copy()
-    op_stack[found] = capture.kernels.op_stack[source[found]] + offset
-    forward_stack[found] = capture.kernels.forward_stack[source[found]] + offset
-    return both, both, op_stack, forward_stack
-
-
 def _distinct(*columns: NDArray[np.generic]) -> tuple[Ints, Ids]:
     """Rows of the first occurrence of each distinct combination, and for each row its combination."""
     combined = np.zeros(len(columns[0]), dtype=np.int64)
@@ -111,7 +95,7 @@ def _numbered(values: Ints) -> tuple[Ints, Ids]:
     return order[is_new].astype(np.int64), inverse
 
 
-def _modules_of(trace: Trace, of_kernel: Ids, labels: int) -> dict[int, tuple[str, ...]]:
+def _modules_of(trace: Trace, of_kernel: Ids) -> dict[int, tuple[str, ...]]:
     """For each label the classes of the nn.Modules its kernels ran in, the commonest first."""
     module = trace.kernels.module
     recorded = module >= 0

@@ -7,6 +7,7 @@ of the capture by kernel names. Small differences (another tile size, an extra c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,40 @@ _MATCH = 100_000
 """Worth of one match; far above what skipping may cost, so that skips only decide between equals."""
 
 
-def recovered_stacks(trace: Trace, capture: Trace) -> Ids:
+def with_capture(trace: Trace, capture: Trace) -> Trace:
+    """The trace with what its graph replays lack taken from the capture: op stacks, shapes, modules."""
+    return recover(trace, capture)[0]
+
+
+def recover(trace: Trace, capture: Trace) -> tuple[Trace, NDArray[np.bool_]]:
+    """`with_capture`, and which kernels were found there."""
+    row = replayed_rows(trace, capture)
+    found = row >= 0
+    kernels, captured = trace.kernels, capture.kernels
+
+    def taken(own: Ids, other: Ids, size: int) -> Ids:
+        """Own column, with the capture's numbers behind the own table's end; its -1 stays one."""
+        from_capture = other[row[found]]
+        mixed = own.copy()
+        mixed[found] = np.where(from_capture >= 0, from_capture + size, -1)
+        return mixed
+
+    return replace(
+        trace,
+        op_stacks=(*trace.op_stacks, *capture.op_stacks),
+        op_inputs=(*trace.op_inputs, *capture.op_inputs),
+        modules=(*trace.modules, *capture.modules),
+        kernels=replace(
+            kernels,
+            op_stack=taken(kernels.op_stack, captured.op_stack, len(trace.op_stacks)),
+            forward_stack=taken(kernels.forward_stack, captured.forward_stack, len(trace.op_stacks)),
+            inputs=taken(kernels.inputs, captured.inputs, len(trace.op_inputs)),
+            module=taken(kernels.module, captured.module, len(trace.modules)),
+        ),
+    ), found
+
+
+def replayed_rows(trace: Trace, capture: Trace) -> Ids:
     """For each kernel of `trace` the row of `capture.kernels` that it replays; -1 where none was found."""
     source = np.full(len(trace.kernels), -1, dtype=np.int32)
     order = _capture_order(capture)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from addrfrac.classify import certainty_shares, classify
+from addrfrac.classify import certainty_shares, classify, with_capture
 from addrfrac.classify.replay import align
-from addrfrac.records import KIND_MEMCPY, KIND_MEMSET, Certainty, Op, Phase
+from addrfrac.records import KIND_MEMCPY, KIND_MEMSET, Certainty, Op, OpInputs, Phase
 
 GEMM, NORM = "nvjet_tst_64x8_64x16_1x1_h_bz_TNT", "void vectorized_layer_norm_kernel<float>(int)"
 COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(int)> >(int)"
@@ -83,6 +86,22 @@ def test_replays_take_their_stacks_from_the_capture_by_order(trace_of, row, capt
     assert [labels.table[i].op_stack for i in labels.of_kernel] == [stack for _, stack in CAPTURED] * 2
     assert {labels.table[i].certainty for i in labels.of_kernel} == {Certainty.AGREE}
     assert all(any("recovered from the capture" in fact for fact in label.evidence) for label in labels.table)
+
+
+def test_replays_take_their_shapes_from_the_capture_too(trace_of, row, capture) -> None:
+    shapes = OpInputs(dims="[[64, 128]]", types="", strides="", concrete="")
+    inputs = np.where(capture.kernels.op_stack == capture.op_stacks.index(LINEAR), 0, -1).astype(np.int32)
+    capture = replace(capture, op_inputs=(shapes,), kernels=replace(capture.kernels, inputs=inputs))
+    replay = trace_of([row(name=name, graph=1) for name, _ in CAPTURED])
+    recovered = with_capture(replay, capture)
+    assert [recovered.op_inputs[i].dims if i >= 0 else "" for i in recovered.kernels.inputs] == [
+        "",
+        "[[64, 128]]",
+        "",
+        "",
+        "",
+    ]
+    assert recovered.kernels.start_ns is replay.kernels.start_ns
 
 
 def test_a_replay_that_differs_a_little_is_aligned_all_the_same(trace_of, row, capture) -> None:
