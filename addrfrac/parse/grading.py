@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from addrfrac.parse.join import ENQUEUED_BEFORE, enqueued_before
 from addrfrac.records import RANGE_STEP, Grade, Loss, Trace
 
 FULL, MOST, HALF = 0.99, 0.9, 0.5
@@ -19,7 +20,8 @@ def grade(trace: Trace) -> Grade:
     """A: everything is there. B: shapes, steps or a little else is missing. C: owners of much time are known by name
     alone. D: of most of it."""
     kernels = trace.kernels
-    busy = np.maximum(kernels.end_ns - kernels.start_ns, 1).astype(np.float64)
+    recorded = ~enqueued_before(kernels.launch, kernels.start_ns, kernels.stream)
+    busy = np.maximum(kernels.end_ns - kernels.start_ns, 1).astype(np.float64) * recorded
     in_graph = np.append(trace.launches.is_graph, False)[kernels.launch]
     launched = _share(busy, kernels.launch >= 0)
     called = (kernels.launch >= 0) & ~in_graph
@@ -28,6 +30,7 @@ def grade(trace: Trace) -> Grade:
     shaped = _share(busy[called], kernels.inputs[called] >= 0)
 
     losses = list(trace.source.losses)
+    spoilt = [loss for loss in losses if loss.what != ENQUEUED_BEFORE]
     loose = called & (kernels.op_stack == 0)
     _note(losses, owned < FULL, "launches outside every recorded operator", loose, HOST_REMEDY)
     _note(losses, replayed > 0, "kernels replayed from a graph: their operators are unknown", in_graph, GRAPH_REMEDY)
@@ -39,7 +42,7 @@ def grade(trace: Trace) -> Grade:
     return Grade(
         letter=_letter(
             known=_share(busy, (kernels.op_stack > 0) & ~in_graph),
-            complete=shaped >= MOST and not no_steps and not no_rank and launched >= FULL and not trace.source.losses,
+            complete=shaped >= MOST and not no_steps and not no_rank and launched >= FULL and not spoilt,
         ),
         losses=_distinct(losses),
     )

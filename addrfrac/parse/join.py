@@ -33,6 +33,8 @@ STEP = re.compile(r"^ProfilerStep#\d+")
 GRAPH_LAUNCH = re.compile(r"GraphLaunch")
 SYNCHRONISES = re.compile(r"^(cuda|cu|hip).*Synchronize|^(cuda|hip)Memcpy(?!.*(Async|Batch))|^cuMemcpy(?!.*Async)")
 COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+NEVER = np.iinfo(np.int64).max
+ENQUEUED_BEFORE = "device events enqueued before the recording began, of no step"
 HOST_REMEDY = "record with ProfilerActivity.CPU and ProfilerActivity.CUDA, and start the profiler before the loop"
 
 
@@ -62,7 +64,8 @@ def join(tables: RawTables) -> Joined:
 
     call, ambiguous = match.launching_calls(device, calls)
     calls, launch = _kept_calls(calls, call, names)
-    _note_launches(losses, launch, ambiguous)
+    early = enqueued_before(launch, device["start"], device["stream"])
+    _note_launches(losses, launch, early, ambiguous)
     frame_thread, call_thread, module_thread = nesting.thread_numbers(
         *((table["process"], table["thread"]) for table in (frames, calls, modules))
     )
@@ -172,8 +175,22 @@ def of_launch(values: Ints, launch: Ints) -> Ints:
     return np.append(values, -1)[launch]
 
 
-def _note_launches(losses: list[Loss], launch: Ints, ambiguous: int) -> None:
-    missing = int((launch < 0).sum())
+def enqueued_before(launch: Ints, start_ns: Ints, stream: Ints) -> NDArray[np.bool_]:
+    """Whether each kernel was enqueued before the recording began: it has no launch and runs before all those of its
+    stream that have one. Streams keep order, so its launch was never there to be lost."""
+    early = np.zeros(len(launch), np.bool_)
+    lost = launch < 0
+    for one in set(stream[lost].tolist()):
+        mine = stream == one
+        first = start_ns[mine & ~lost].min() if (mine & ~lost).any() else -NEVER
+        early |= mine & lost & (start_ns < first)
+    return early
+
+
+def _note_launches(losses: list[Loss], launch: Ints, early: NDArray[np.bool_], ambiguous: int) -> None:
+    if early.any():
+        losses.append(Loss(what=ENQUEUED_BEFORE, count=int(early.sum()), remedy=""))
+    missing = int((launch < 0).sum() - early.sum())
     if missing:
         losses.append(Loss(what="device events without a launch event", count=missing, remedy=HOST_REMEDY))
     if ambiguous:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from addrfrac.errors import UnreadableTrace
+from addrfrac.parse.damage import DECODER
 
 PIECE_BYTES = 1 << 20
 """About 2,500 events: small enough to stay in the cache while they are decoded."""
@@ -18,6 +19,7 @@ MOST_PIECES = 1 << 13
 LAST_PIECE = 1 << 60
 PROBE_BYTES = 1 << 14
 BLOCK_BYTES = 1 << 16
+LONGEST_EVENT_BYTES = 1 << 20
 HEAD_LIMIT_BYTES = 1 << 28
 EVENT_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
@@ -36,15 +38,17 @@ class EventList:
     """The file is the list itself, without top-level fields."""
     boundary: re.Pattern[bytes]
     """Matches from the closing brace of one event to the first key of the next."""
-    empty: bool
-    """No event at all."""
 
 
 def located(name: str, blocks: Iterator[bytes]) -> tuple[EventList, bytes]:
     """Where the events begin, and what was read beyond that."""
     head = b""
+    looked_at = 0
     for block in blocks:
         head += block
+        if len(head) < 2 * looked_at:
+            continue
+        looked_at = len(head)
         events = locate_events(name, head, whole=False)
         if events is not None:
             return events, head[events.begin :]
@@ -86,7 +90,6 @@ def _event_list(head: bytes, begin: int, fields: dict[str, Any], *, bare: bool) 
         head=fields,
         bare=bare,
         boundary=re.compile(rb"\}\s*,\s*\{\s*" + first + rb"\s*:"),
-        empty=key is None,
     )
 
 
@@ -125,12 +128,24 @@ def _next_comma(file: BinaryIO, boundary: re.Pattern[bytes], offset: int, size: 
     while True:
         file.seek(offset)
         text = file.read(window)
-        found = boundary.search(text)
-        if found is not None:
-            return offset + comma_after(found)
-        if offset + len(text) >= size:
+        found = list(boundary.finditer(text))
+        sure = next((match for match in found if _starts_event(match)), None)
+        if sure is None and offset + len(text) >= size:
             return None
+        if sure is not None or (found and window > LONGEST_EVENT_BYTES):
+            return offset + comma_after(sure or found[0])
         window *= 4
+
+
+def _starts_event(boundary: re.Match[bytes]) -> bool:
+    """Whether a whole event follows; an object within an event's arguments can look like the start of one."""
+    begin = comma_after(boundary) + 1
+    text = boundary.string[begin : begin + PROBE_BYTES].decode("utf-8", "replace").lstrip()
+    try:
+        event, _ = DECODER.raw_decode(text)
+    except ValueError:
+        return False
+    return isinstance(event, dict) and {"ph", "name"} <= event.keys()
 
 
 def read_between(file: BinaryIO, cut: int, next_cut: int) -> bytes:
@@ -181,14 +196,13 @@ def streamed_pieces(
 
 
 def _last_comma(block: bytes, boundary: re.Pattern[bytes]) -> int | None:
-    """The last comma between two events that a block holds."""
+    """The last comma that a block holds between two events of which the second is whole."""
     for begin in (max(0, len(block) - PROBE_BYTES), 0):
-        found = None
-        for found in boundary.finditer(block, begin):  # noqa: B007
-            pass
-        if found is not None:
-            return comma_after(found)
-    return None
+        found = list(boundary.finditer(block, begin))
+        sure = next((match for match in reversed(found) if _starts_event(match)), None)
+        if sure is not None:
+            return comma_after(sure)
+    return comma_after(found[-1]) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

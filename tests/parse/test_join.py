@@ -56,13 +56,20 @@ def test_an_op_of_another_thread_or_process_does_not_own_a_launch(kineto: Any, r
 
 def test_a_kernel_without_launch_event_is_kept_and_counted(kineto: Any, read: Any) -> None:
     kineto.op("aten::mm", 0, 40)
-    kineto.kernel("orphan", 10, 5, 77)
     kineto.launched("gemm", 10, 60, 5, 1)
+    kineto.kernel("orphan", 70, 5, 77)
     trace = read()
-    assert trace.kernels.launch.tolist() == [-1, 0]
+    assert trace.kernels.launch.tolist() == [0, -1]
     assert stack_of(trace, "orphan") == ()
     assert losses(trace) == {"device events without a launch event": 1}
     assert all(loss.remedy for loss in trace.source.losses)
+
+
+def test_a_kernel_that_runs_before_all_launched_ones_was_enqueued_before_the_recording(kineto: Any, read: Any) -> None:
+    kineto.op("aten::mm", 0, 40)
+    kineto.kernel("early", 10, 5, 77)
+    kineto.launched("gemm", 10, 60, 5, 1)
+    assert losses(read()) == {"device events enqueued before the recording began, of no step": 1}
 
 
 def test_kernels_are_sorted_by_time_and_keep_their_fields(kineto: Any, read: Any) -> None:
