@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from addrfrac.parse.join import ENQUEUED_BEFORE, enqueued_before
 from addrfrac.records import RANGE_STEP, Grade, Loss, Trace
@@ -16,15 +17,20 @@ GRAPH_REMEDY = "record one eager or capture run too and give it as --capture"
 RANK_REMEDY = "call init_process_group before the profiler starts, so that the trace holds distributedInfo"
 
 
-def grade(trace: Trace) -> Grade:
+def grade(trace: Trace, named: NDArray[np.bool_] | None = None) -> Grade:
     """A: everything is there. B: shapes, steps or a little else is missing. C: owners of much time are known by name
-    alone. D: of most of it."""
+    alone. D: of most of it.
+
+    `named` marks the replayed kernels whose operator a capture trace gave.
+    """
     kernels = trace.kernels
-    recorded = ~enqueued_before(kernels.launch, kernels.start_ns, kernels.stream)
+    recorded = ~enqueued_before(kernels.launch.astype(np.int64), kernels.start_ns, kernels.stream)
     busy = np.maximum(kernels.end_ns - kernels.start_ns, 1).astype(np.float64) * recorded
-    in_graph = np.append(trace.launches.is_graph, False)[kernels.launch]
+    replay = np.append(trace.launches.is_graph, False)[kernels.launch]
+    called = (kernels.launch >= 0) & ~replay
+    known = called & (kernels.op_stack > 0) if named is None else named
+    in_graph = replay & ~known
     launched = _share(busy, kernels.launch >= 0)
-    called = (kernels.launch >= 0) & ~in_graph
     owned = _share(busy[called], kernels.op_stack[called] > 0)
     replayed = _share(busy, in_graph, nothing=0.0)
     shaped = _share(busy[called], kernels.inputs[called] >= 0)
@@ -41,7 +47,7 @@ def grade(trace: Trace) -> Grade:
     _note(losses, no_rank, "collectives, but no rank", None, RANK_REMEDY)
     return Grade(
         letter=_letter(
-            known=_share(busy, (kernels.op_stack > 0) & ~in_graph),
+            known=_share(busy, known),
             complete=shaped >= MOST and not no_steps and not no_rank and launched >= FULL and not spoilt,
         ),
         losses=_distinct(losses),

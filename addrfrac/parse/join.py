@@ -33,6 +33,7 @@ STEP = re.compile(r"^ProfilerStep#\d+")
 GRAPH_LAUNCH = re.compile(r"GraphLaunch")
 SYNCHRONISES = re.compile(r"^(cuda|cu|hip).*Synchronize|^(cuda|hip)Memcpy(?!.*(Async|Batch))|^cuMemcpy(?!.*Async)")
 COMMUNICATES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+AnyInts = NDArray[np.integer[Any]]
 NEVER = np.iinfo(np.int64).max
 ENQUEUED_BEFORE = "device events enqueued before the recording began, of no step"
 HOST_REMEDY = "record with ProfilerActivity.CPU and ProfilerActivity.CUDA, and start the profiler before the loop"
@@ -64,7 +65,7 @@ def join(tables: RawTables) -> Joined:
 
     call, ambiguous = match.launching_calls(device, calls)
     calls, launch = _kept_calls(calls, call, names)
-    early = enqueued_before(launch, device["start"], device["stream"])
+    early = enqueued_before(launch, device["start"], device["device"], device["stream"])
     _note_launches(losses, launch, early, ambiguous)
     frame_thread, call_thread, module_thread = nesting.thread_numbers(
         *((table["process"], table["thread"]) for table in (frames, calls, modules))
@@ -175,13 +176,13 @@ def of_launch(values: Ints, launch: Ints) -> Ints:
     return np.append(values, -1)[launch]
 
 
-def enqueued_before(launch: Ints, start_ns: Ints, stream: Ints) -> NDArray[np.bool_]:
+def enqueued_before(launch: AnyInts, start_ns: Ints, device: AnyInts, stream: Ints) -> NDArray[np.bool_]:
     """Whether each kernel was enqueued before the recording began: it has no launch and runs before all those of its
     stream that have one. Streams keep order, so its launch was never there to be lost."""
     early = np.zeros(len(launch), np.bool_)
     lost = launch < 0
-    for one in set(stream[lost].tolist()):
-        mine = stream == one
+    for one, its_stream in set(zip(device[lost].tolist(), stream[lost].tolist(), strict=True)):
+        mine = (device == one) & (stream == its_stream)
         first = start_ns[mine & ~lost].min() if (mine & ~lost).any() else -NEVER
         early |= mine & lost & (start_ns < first)
     return early

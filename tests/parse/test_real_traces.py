@@ -31,7 +31,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "a100_sam_compile_flash": {"kernels": 25259, "unlaunched": 0, "steps": 0, "rank": (None, None), "grade": "B"},
     "b200_vllm_eager": {"kernels": 929, "unlaunched": 0, "steps": 0, "rank": (0, 8), "grade": "B"},
     "h100_owlv2": {"kernels": 5165, "unlaunched": 0, "steps": 1, "rank": (None, None), "grade": "A"},
-    "h100_qwen15_generate": {"kernels": 1707, "unlaunched": 509, "steps": 1, "rank": (None, None), "grade": "C"},
+    "h100_qwen15_generate": {"kernels": 1707, "unlaunched": 509, "steps": 1, "rank": (None, None), "grade": "A"},
     "h200_dlrm_dcnv2_fbgemm_train": {"kernels": 402, "unlaunched": 0, "steps": 2, "rank": (None, None), "grade": "A"},
     "h200_qwen3_compiled_cudagraphs": {
         "kernels": 186,
@@ -42,7 +42,7 @@ FACTS: dict[str, dict[str, Any]] = {
     },
     "h200_resnet50_two_streams": {"kernels": 632, "unlaunched": 0, "steps": 2, "rank": (None, None), "grade": "A"},
     "mi210_gpu_only": {"kernels": 562, "unlaunched": 0, "steps": 0, "rank": (None, None), "grade": "D"},
-    "mi300_resnet_checkpointing_ddp": {"kernels": 3653, "unlaunched": 968, "steps": 3, "rank": (0, 8), "grade": "C"},
+    "mi300_resnet_checkpointing_ddp": {"kernels": 3653, "unlaunched": 968, "steps": 3, "rank": (0, 8), "grade": "A"},
     "mi300_vllm_decode_graph": {"kernels": 434, "unlaunched": 0, "steps": 0, "rank": (0, 1), "grade": "D"},
     "rtx2080ti_resnet_bad_external_ids": {
         "kernels": 10113,
