@@ -24,7 +24,7 @@ def grade(trace: Trace, named: NDArray[np.bool_] | None = None) -> Grade:
     `named` marks the replayed kernels whose operator a capture trace gave.
     """
     kernels = trace.kernels
-    recorded = ~enqueued_before(kernels.launch.astype(np.int64), kernels.start_ns, kernels.stream)
+    recorded = ~enqueued_before(kernels.launch, kernels.start_ns, kernels.device, kernels.stream)
     busy = np.maximum(kernels.end_ns - kernels.start_ns, 1).astype(np.float64) * recorded
     replay = np.append(trace.launches.is_graph, False)[kernels.launch]
     called = (kernels.launch >= 0) & ~replay
