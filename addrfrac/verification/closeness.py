@@ -13,6 +13,7 @@ import torch
 
 from addrfrac.verification.precision import EPSILON
 from addrfrac.verification.records import Closeness, PrecisionClass
+from addrfrac.verification.ties import Selection, selection_of, wrong_picks
 
 RELATIVE_CAP = 2e-2
 MAXIMUM_CAP = 5e-2
@@ -46,6 +47,8 @@ class Yardstick:
     """Finest first; the last is the cap ('approx')."""
     ambiguous: torch.Tensor | None
     """For integer outputs: positions that honest computation may decide either way (near ties)."""
+    selection: Selection | None = None
+    """For indices into an input: what they pick; equal elements may be picked in any order."""
 
 
 def class_epsilon(precision: PrecisionClass, dtype: str) -> float:
@@ -115,15 +118,23 @@ def yardstick(
     reduction_length: float,
     input_rms: float,
     nudged: torch.Tensor | None = None,
+    inputs: list[torch.Tensor] | None = None,
 ) -> Yardstick:
     """Limits for one output from honest outputs of each class (finest class first; each holds at least one).
 
     `nudged` is the answer to inputs moved by an ulp: an ill-conditioned truth may be missed by that, times what
-    roundings add up to over a reduction.
+    roundings add up to over a reduction. With `inputs`, an output of indices into one of them is judged by what it
+    picks.
     """
+    selection = selection_of(truth, inputs or [])
+    if selection is not None:
+        nowhere = torch.zeros(truth.shape, dtype=torch.bool)
+        return Yardstick(truth=truth, floor=0.0, classes=(), ambiguous=nowhere, selection=selection)
     if not (truth.is_floating_point() or truth.is_complex()):
         ambiguous = torch.zeros(truth.shape, dtype=torch.bool)
-        for outputs in (*honest.values(), [] if nudged is None else [nudged]):
+        # a coarser class decides more elements otherwise: no excuse for one whose inputs were rounded to it
+        fine = [outputs for precision, outputs in honest.items() if precision is not PrecisionClass.HALF]
+        for outputs in (*(fine or honest.values()), [] if nudged is None else [nudged]):
             for output in outputs:
                 ambiguous |= output.to(truth.dtype) != truth
         return Yardstick(truth=truth, floor=0.0, classes=(), ambiguous=ambiguous)
@@ -232,7 +243,10 @@ def _worst(found: Closeness, errors: tuple[torch.Tensor, ...], allowance: Allowa
 
 def _judge_exact(output: torch.Tensor, stick: Yardstick) -> Judgement:
     assert stick.ambiguous is not None
-    wrong = (output.to(stick.truth.dtype) != stick.truth) & ~stick.ambiguous
+    if stick.selection is not None:
+        wrong = wrong_picks(output, stick.selection)
+    else:
+        wrong = (output.to(stick.truth.dtype) != stick.truth) & ~stick.ambiguous
     count = int(wrong.sum())
     if count:
         detail = f"{count} of {wrong.numel()} integers differ"

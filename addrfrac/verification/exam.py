@@ -210,6 +210,7 @@ class Maker:
                 reduction_length=self.exam.reduction_length,
                 input_rms=min(rms, default=0.0),
                 nudged=nudged[i],
+                inputs=arguments.tensors,
             )
             for i, t in enumerate(truth)
         ]

@@ -167,16 +167,20 @@ def _writes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.
     if not candidate.stand(trial.construct, trial.state):
         return
     outputs = []
-    for sentinel in (0x7F, 0xAA, 0x7F):
+    for sentinel in (0x7F, 0xAA, 0x7F, 0xAA):
         candidate.restore()
         outputs.append(candidate.call(trial, poison=sentinel))
     unwritten, total = 0, 0
-    for one, other, third in zip(*(output.tensors for output in outputs), strict=False):
-        if one.shape != other.shape or one.shape != third.shape or not one.numel():
+    for tensors in zip(*(output.tensors for output in outputs), strict=False):
+        if len({tensor.shape for tensor in tensors}) > 1 or not tensors[0].numel():
             continue
-        mine, theirs, again = (t.contiguous().flatten().view(torch.uint8) for t in (one, other, third))
-        total += mine.numel()
-        unwritten += int(((mine != theirs) & (mine == again)).sum())
+        one, other, again, fourth = (t.contiguous().flatten().view(torch.uint8) for t in tensors)
+        total += one.numel()
+        if bool(torch.equal(one, again)) and bool(torch.equal(other, fourth)):
+            unwritten += int((one != other).sum())
+        else:  # sums in a changing order differ in their last bits anyway: only the pattern itself tells
+            mine, theirs = (one == 0x7F) & (again == 0x7F), (other == 0xAA) & (fourth == 0xAA)
+            unwritten += int((mine & theirs).sum())
     if unwritten:
         findings.add(
             "writes", Status.NOT_WRITTEN, f"{unwritten} of {total} output bytes follow free memory", unwritten, 0

@@ -264,7 +264,11 @@ def zero_pattern(draws: list[torch.Tensor]) -> torch.Tensor | None:
 
 
 def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how: str) -> list[torch.Tensor]:
-    """Integer inputs arranged anew: 'spread' redraws ids and rising sequences in range, 'ragged' keeps sums."""
+    """Integer inputs arranged anew: 'spread' redraws ids and rising sequences in range, 'ragged' keeps sums.
+
+    Only what adds up to a size of a floating input is taken for lengths of groups; ids must stay in range.
+    """
+    sizes = {size for tensor in tensors if tensor.is_floating_point() for size in tensor.shape}
     made = []
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.numel() < 2:
@@ -277,7 +281,7 @@ def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how
             inner = torch.randint(low, high + 1, (flat.numel(),), generator=generator).sort().values
             inner[0], inner[-1] = flat[0], flat[-1]
             new = inner
-        elif how == "ragged":
+        elif how == "ragged" and int(flat.sum()) in sizes and low >= 0:
             total = int(flat.sum())
             cuts = torch.randint(0, total + 1, (flat.numel() - 1,), generator=generator).sort().values
             ends = torch.cat([torch.tensor([0]), cuts, torch.tensor([total])])

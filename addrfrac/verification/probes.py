@@ -74,6 +74,14 @@ def _compared(maker: Maker, start: Trial, tensors: list[torch.Tensor], name: str
     except (ReferenceRaised, Unverifiable):
         return None
     change = change_between(start, trial, maker.exam)
-    if change is None and kind == "probe":
+    if change is None and kind == "probe" and not _whole_numbers_change(start, trial):
         return None
     return replace(trial, change=change)
+
+
+def _whole_numbers_change(start: Trial, trial: Trial) -> bool:
+    """Whether an integer output is another: it is compared exactly, so any change can be told."""
+    return any(
+        new.ambiguous is not None and old.truth.shape == new.truth.shape and not bool((old.truth == new.truth).all())
+        for old, new in zip(start.sticks, trial.sticks, strict=True)
+    )

@@ -76,9 +76,13 @@ def _prime_near(size: int) -> int:
 
 
 def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Generator) -> Arguments:
-    """Every dimension of size `symbol` becomes `new`; values are drawn from the old ones."""
+    """Every dimension of size `symbol` becomes `new`; values are drawn from the old ones.
+
+    Integers that could point into a dimension of that size are kept within the new one.
+    """
     tensors = []
-    for tensor in arguments.tensors:
+    for original in arguments.tensors:
+        tensor = _in_range(original, symbol, new)
         shape = tuple(new if size == symbol else size for size in tensor.shape)
         if shape == tuple(tensor.shape):
             tensors.append(tensor.clone())
@@ -95,6 +99,15 @@ def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Genera
             drawn = drawn * torch.where(torch.rand(count, generator=generator) < 0.5, 1.0, -1.0).to(tensor.dtype)
         tensors.append(drawn.view(shape))
     return Arguments(tree=arguments.tree, tensors=tensors)
+
+
+def _in_range(tensor: torch.Tensor, symbol: int, new: int) -> torch.Tensor:
+    if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.numel() == 0 or new >= symbol:
+        return tensor
+    flat = tensor.flatten()
+    if bool((flat[1:] >= flat[:-1]).all()) and int(flat.max()) <= symbol:
+        return tensor.clamp_max(new)
+    return tensor % new if int(flat.min()) >= 0 and int(flat.max()) < symbol else tensor
 
 
 def _shape_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
