@@ -63,14 +63,37 @@ def replayed_rows(trace: Trace, capture: Trace) -> Ids:
     if not len(order):
         return source
     captured = [capture.names[i] for i in capture.kernels.name[order].tolist()]
+    sessions = _sessions(capture, order)
     aligned: dict[tuple[str, ...], NDArray[np.int64]] = {}
     for rows in _replays(trace):
         names = tuple(trace.names[i] for i in trace.kernels.name[rows].tolist())
         if names not in aligned:
-            aligned[names] = align(names, captured)
-        at = aligned[names]
-        source[rows[at >= 0]] = order[at[at >= 0]]
+            found = align(names, captured)
+            aligned[names] = np.where(found >= 0, order[found], -1)
+            if (found < 0).all():
+                aligned[names] = _nameless(trace.kernels.kind[rows], capture, sessions)
+        source[rows] = aligned[names]
     return source
+
+
+def _sessions(capture: Trace, order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows of the launches of each captured graph, in order."""
+    node = capture.kernels.graph_node[order]
+    begins = np.flatnonzero(node == 0)
+    if not len(begins):
+        return []
+    parts = np.split(np.arange(len(order)), begins)[1:]
+    return [order[part[node[part] >= 0]] for part in parts]
+
+
+def _nameless(kinds: NDArray[np.uint8], capture: Trace, sessions: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The launches of the captured graph that has as many nodes of the same kinds in the same order; CUDA's captures
+    do not name the kernels. All -1 where no graph is like that."""
+    for rows in sessions:
+        names = {capture.names[i] for i in capture.kernels.name[rows].tolist()}
+        if len(rows) == len(kinds) and names == {""} and (capture.kernels.kind[rows] == kinds).all():
+            return rows
+    return np.full(len(kinds), -1, dtype=np.int64)
 
 
 def _capture_order(capture: Trace) -> NDArray[np.int64]:
