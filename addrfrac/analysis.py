@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from addrfrac import __version__, stats
 from addrfrac.attribute import Attribution, attribute
@@ -123,7 +125,7 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
         configuration=ours.configuration if ours is not None else None,
         environment=ours.environment if ours is not None else None,
         source=_without_capture(trace.source),
-        grade=grade(trace),
+        grade=grade(trace, _named(account.labels) if options.capture is not None else None),
         window=account.window.how,
         wall=account.wall,
         samples_per_step=ours.samples_per_step if ours is not None else None,
@@ -168,6 +170,11 @@ def _serving(steps: Cut, found: Attribution, options: Options) -> Serving:
     return serve(steps, found.held, [step.launches for step in found.accounts.steps], weights)
 
 
+def _named(labels: Labels) -> NDArray[np.bool_]:
+    """For each kernel whether its operator is known."""
+    return np.array([label.launching_op is not None for label in labels.table], dtype=np.bool_)[labels.of_kernel]
+
+
 def saved_capture(trace: Trace) -> Capture | None:
     """What our own recorder wrote into the trace; None for anybody else's."""
     saved = trace.source.metadata.get("addrfrac")
@@ -197,7 +204,7 @@ def _saved_wall(saved: Any) -> Wall | None:
 
 
 def _without_capture(source: TraceSource) -> TraceSource:
-    """The run holds the capture in fields of its own, and where the recorder's scratch file lay is nobody's business."""
+    """The run holds the capture in fields of its own; where the recorder's scratch file lay is nobody's business."""
     kept = {name: value for name, value in source.metadata.items() if name not in ("addrfrac", "traceName")}
     return replace(source, metadata=kept)
 
