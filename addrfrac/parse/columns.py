@@ -12,6 +12,7 @@ from addrfrac.records import Ints
 
 FRAME_OP, FRAME_ANNOTATION = 0, 1
 
+Column = Sequence[int] | Ints | int
 Columns = dict[str, NDArray[np.int64]]
 """Equally long columns, by name."""
 
@@ -87,9 +88,9 @@ class RawTables:
     undated: int = 0
     """Events of a wanted category without a usable time stamp or duration."""
 
-    def add(self, table: str, piece: int, columns: dict[str, Sequence[int] | Ints]) -> None:
-        """Append rows that came from a piece."""
-        block = np.empty((len(FIELDS[table]), len(columns["start"])), np.int64)
+    def add(self, table: str, piece: int, columns: dict[str, Column]) -> None:
+        """Append rows that came from a piece; a single number stands for a column of it."""
+        block = np.empty((len(FIELDS[table]), np.size(columns["start"])), np.int64)
         for row, name in enumerate(FIELDS[table]):
             block[row] = columns[name]
         self.parts[table].append((piece, block))

@@ -6,8 +6,10 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from addrfrac.parse import damage, skim, stamps
-from addrfrac.parse.columns import FRAME_ANNOTATION, FRAME_OP, RawTables
+from addrfrac.parse.columns import FRAME_ANNOTATION, FRAME_OP, Column, RawTables
 from addrfrac.parse.events import (
     ANNOTATION,
     CALL,
@@ -51,7 +53,7 @@ TABLES = {
     MEMSET: "device",
 }
 Piece = bytes | bytearray
-Rows = dict[str, Sequence[int] | Ints]
+Rows = dict[str, Column]
 
 
 class Reader:
@@ -113,8 +115,8 @@ class Reader:
         rows["name"] = tables.names.ids_of([event.name for event in events])
         if kind in DEVICE_KINDS:
             args = DEVICE_ARGS.decode(args_text(events))
-            rows["kind"] = [DEVICE_KINDS[kind]] * len(events)
-            rows["process"] = [UNKNOWN_PROCESS] * len(events)  # the format does not say
+            rows["kind"] = DEVICE_KINDS[kind]
+            rows["process"] = UNKNOWN_PROCESS  # the format does not say
             rows["device"] = [
                 arg.device if arg.device >= 0 else number_of(event.pid) for arg, event in zip(args, events, strict=True)
             ]
@@ -131,14 +133,13 @@ class Reader:
         if kind == CALL:
             rows["correlation"] = [arg.correlation for arg in CALL_ARGS.decode(args_text(events))]
         elif kind in (OP, ANNOTATION):
-            rows["kind"] = [FRAME_ANNOTATION if kind == ANNOTATION else FRAME_OP] * len(events)
+            rows["kind"] = FRAME_ANNOTATION if kind == ANNOTATION else FRAME_OP
             rows["inputs"] = self.inputs.numbers([event.args for event in events])
             text = args_text(events)
             frame_args = FRAME_ARGS.decode(text) if any(detail in text for detail in FRAME_DETAILS) else []
-            none = [-1] * len(events)
-            rows["sequence"] = [arg.sequence for arg in frame_args] or none
-            rows["forward"] = [arg.forward for arg in frame_args] or [0] * len(events)
-            rows["collective"] = _collectives(tables, frame_args) or none
+            rows["sequence"] = [arg.sequence for arg in frame_args] or -1
+            rows["forward"] = [arg.forward for arg in frame_args] or 0
+            rows["collective"] = _collectives(tables, frame_args) or -1
         return rows
 
 
@@ -187,9 +188,12 @@ def _collectives(tables: RawTables, args: Sequence[CollectiveArgs]) -> list[int]
     ]
 
 
-def _numbers(identities: Sequence[int | str]) -> Sequence[int]:
+def _numbers(identities: Sequence[int | str]) -> Ints:
     """Processes or threads as numbers."""
-    return [identity if type(identity) is int else number_of(identity) for identity in identities]
+    try:
+        return np.array(identities, np.int64)
+    except ValueError:  # names among them
+        return np.array([number_of(identity) for identity in identities], np.int64)
 
 
 def number_of(identity: int | str) -> int:
