@@ -80,8 +80,11 @@ def _decode_stream(path: Path, number: int, processes: int) -> Streamed:
 
 
 def process_count(size_bytes: int) -> int:
-    """How many processes decode: one for small files and where processes cannot be forked."""
-    if size_bytes < FORK_BYTES or not sys.platform.startswith("linux"):
+    """How many processes decode: one for small files and where processes cannot or should not be forked.
+
+    A process that loaded torch is a training or serving loop, full of threads and perhaps with a device open.
+    """
+    if size_bytes < FORK_BYTES or not sys.platform.startswith("linux") or "torch" in sys.modules:
         return 1
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import gzip
 import json
 from collections import Counter, defaultdict
@@ -65,28 +64,25 @@ def slowly(path: Path) -> Counter[tuple[Any, ...]]:
     with gzip.open(path) as file:
         events = json.load(file, parse_float=str, parse_int=str)["traceEvents"]
     calls: dict[str, Any] = {}
-    frames: dict[tuple[str, str], list[tuple[int, int, int, str]]] = defaultdict(list)
+    threads: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     for number, event in enumerate(events):
         if event.get("cat") in ("cuda_runtime", "cuda_driver"):
             calls[event["args"]["correlation"]] = event
+            threads[event["pid"], event["tid"]].append((nanoseconds(event["ts"]), 1, number, event))
         if event.get("cat") in ("cpu_op", "user_annotation"):
             start = nanoseconds(event["ts"])
-            frames[event["pid"], event["tid"]].append(
-                (start, -start - nanoseconds(event["dur"]), number, event["name"])
-            )
-    for rows in frames.values():
-        rows.sort()
-    stacks: dict[int, tuple[str, ...]] = {}
-
-    def stack(call: Any) -> tuple[str, ...]:
-        if id(call) not in stacks:
-            moment = nanoseconds(call["ts"])
-            rows = frames.get((call["pid"], call["tid"]), [])
-            begun = rows[: bisect.bisect_right(rows, (moment, 1 << 62))]
-            names = (name for _, minus_end, _, name in begun if -minus_end > moment)
-            stacks[id(call)] = tuple(name for name in names if not name.startswith("ProfilerStep#"))
-        return stacks[id(call)]
-
+            end = start + nanoseconds(event["dur"])
+            threads[event["pid"], event["tid"]].append((start, 0, -end, number, event["name"]))
+    stacks: dict[str, tuple[str, ...]] = {}
+    for rows in threads.values():
+        is_open: list[tuple[int, str]] = []
+        for row in sorted(rows, key=lambda row: row[:3]):
+            is_open = [(end, name) for end, name in is_open if end > row[0]]
+            if row[1]:
+                names = (name for _, name in is_open if not name.startswith("ProfilerStep#"))
+                stacks[row[3]["args"]["correlation"]] = tuple(names)
+            else:
+                is_open.append((-row[2], row[4]))
     found: Counter[tuple[Any, ...]] = Counter()
     for event in events:
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
@@ -99,7 +95,7 @@ def slowly(path: Path) -> Counter[tuple[Any, ...]]:
                 int(args["device"]),
                 int(args["stream"]),
                 int(args["correlation"]) if call else None,
-                stack(call) if call else (),
+                stacks[args["correlation"]] if call else (),
             ] += 1
     return found
 

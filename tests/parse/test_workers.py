@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,11 @@ def test_a_damaged_piece_is_mended_wherever_it_is_read(
     trace = read_trace(path)
     assert len(trace.kernels) == 1499
     assert trace.source.losses == ()
+
+
+def test_a_process_that_loaded_torch_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert workers.process_count(1 << 30) == min(len(os.sched_getaffinity(0)), workers.MOST_PROCESSES)
+    assert workers.process_count(1000) == 1
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    assert workers.process_count(1 << 30) == 1
