@@ -13,15 +13,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from addrfrac import __version__, stats
+from addrfrac import __version__, stats, units
 from addrfrac.attribute import Attribution, attribute
-from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, classify
+from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, certainty_shares, classify, with_capture
 from addrfrac.collectives import RankPart
 from addrfrac.errors import AddrfracError
 from addrfrac.parse import grade, read_ranks, read_trace
+from addrfrac.parse.captured import read_capture
 from addrfrac.project import project
 from addrfrac.ranks import rank_table
-from addrfrac.records import Capture, Labels, Policy, Run, Serving, Times, Trace, TraceSource, Wall, Window
+from addrfrac.records import Capture, Certainty, Labels, Policy, Run, Serving, Times, Trace, TraceSource, Wall, Window
 from addrfrac.serving import Cut, cut, serve
 from addrfrac.store import SCHEMA
 from addrfrac.weights import load_weights
@@ -80,6 +81,7 @@ class _Account:
     ours: Capture | None
     wall: Wall | None
     found: Attribution
+    notes: tuple[str, ...]
 
 
 def build_run(
@@ -95,8 +97,12 @@ def build_run(
 
 
 def _account(trace: Trace, options: Options, clock: dict[str, float]) -> _Account:
-    capture = read_trace(options.capture) if options.capture is not None else None
+    capture = read_capture(options.capture) if options.capture is not None else None
     labels = _timed(clock, "classify", lambda: classify(trace, options.rules, capture=capture))
+    notes: tuple[str, ...] = ()
+    if capture is not None:
+        notes = (_capture_gain(trace, labels, options),)
+        trace = with_capture(trace, capture)  # for the shapes; the labels have their ops already
     steps = _timed(clock, "window", lambda: _steps(trace, labels, options))
     window = steps.window if isinstance(steps, Cut) else steps
     ours = saved_capture(trace)
@@ -110,6 +116,7 @@ def _account(trace: Trace, options: Options, clock: dict[str, float]) -> _Accoun
         ours=ours,
         wall=wall,
         found=found,
+        notes=notes,
     )
 
 
@@ -138,7 +145,7 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
         serving=_serving(account.cut, found, options) if account.cut is not None else None,
         extra=dict(ours.extra) if ours is not None else {},
-        notes=(*(ours.notes if ours is not None else ()), *found.notes),
+        notes=(*(ours.notes if ours is not None else ()), *account.notes, *found.notes),
     )
 
 
@@ -173,6 +180,14 @@ def _serving(steps: Cut, found: Attribution, options: Options) -> Serving:
 def _named(labels: Labels) -> NDArray[np.bool_]:
     """For each kernel whether its operator is known."""
     return np.array([label.launching_op is not None for label in labels.table], dtype=np.bool_)[labels.of_kernel]
+
+
+def _capture_gain(trace: Trace, labels: Labels, options: Options) -> str:
+    """What a capture trace did for the certainty of the labels, in words."""
+    before = certainty_shares(trace, classify(trace, options.rules)).get(Certainty.AGREE, 0.0)
+    after = certainty_shares(trace, labels).get(Certainty.AGREE, 0.0)
+    agree = f"{units.percent(before)} to {units.percent(after)}"
+    return f"the capture trace raised the kernel time whose name and op agree from {agree}"
 
 
 def saved_capture(trace: Trace) -> Capture | None:

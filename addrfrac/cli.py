@@ -410,7 +410,7 @@ def explain(
 
     options = _options(policy=policy, rules=rules, command="")
     read = read_trace(trace)
-    typer.echo(explain_kernel(read, classify_trace(read, options.rules), kernel, options.policies))
+    typer.echo(explain_kernel(read, classify_trace(read, options.rules), kernel, options.policies, options.rules))
 
 
 @app.command()
