@@ -22,6 +22,15 @@ HONEST = Claim(
 )
 
 
+def test_what_a_launch_costs_the_host_is_no_disagreement_and_more_than_that_is():
+    small = replace(HONEST, call_us=(5.0,) * 20, span_us=4.0, bytes_moved=1e3, batch_us=10_000.0 + 20 * 56)
+    assert judge_claim(small)[0] is Status.PASSED
+    hidden = replace(small, batch_us=10_000.0 + 20 * 500)
+    assert judge_claim(hidden)[0] is Status.TIMING_DISAGREEMENT
+    on_a_side_stream = replace(small, span_us=40.0)
+    assert judge_claim(on_a_side_stream)[0] is Status.TIMING_DISAGREEMENT
+
+
 def test_a_claim_that_agrees_with_all_evidence_passes():
     assert judge_claim(HONEST)[0] is Status.PASSED
 
