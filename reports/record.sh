@@ -38,8 +38,6 @@ run dlrm-infer-fbgemm dlrm --embedding fbgemm
 run dlrm-infer-bag-pooling-20 dlrm --pooling 20
 run dlrm-infer-fbgemm-pooling-20 dlrm --embedding fbgemm --pooling 20
 run dlrm-dcnv2-train-fbgemm dlrm-dcnv2 --mode train --embedding fbgemm
-run convnext-base convnext-base
 run qwen3-8b-prefill qwen3-8b --batch 1 --seq-len 2048
-run whisper-small whisper-small
 
 [[ ${#failed[@]} -eq 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }
