@@ -8,6 +8,7 @@ nevertheless only believed where the parent can see it in bytes or on its own cl
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -29,8 +30,6 @@ from addrfrac.verification.isolation import enter
 from addrfrac.verification.precision import round_tensor, truth_mode
 from addrfrac.verification.targets import adapt
 
-_libc = ctypes.CDLL(None)
-_M_PERTURB = -6
 _pointer = torch._C.TensorBase.data_ptr
 _stride = torch._C.TensorBase.stride
 _offset = torch._C.TensorBase.storage_offset
@@ -52,6 +51,7 @@ class State:
         self.double: Any = None
         self.arenas: dict[str, gpu.Inputs] = {}
         self.held: list[torch.Tensor] = []
+        self.last: list[torch.Tensor] = []
         self.functions = tripwires.functions()
         self.settings = tripwires.settings()
         self.module_file = ""
@@ -101,6 +101,7 @@ def _settle(folder: Path) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     tempfile.tempdir = str(folder)
     sys.argv = ["python"]
+    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # the server's; its name alone would tell of a check
     output = os.open(folder / "output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -158,7 +159,7 @@ def _build(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, A
     arguments = unflatten(message["tree"], tensors)
     state.double = None
     state.model = None
-    state.held = []
+    state.held, state.last = [], []
     dtype = channel.DTYPES[message["dtype"]]
     seed_everything(int(message["seed"]))
     started = _clock()
@@ -211,44 +212,14 @@ def _drop_arena(state: State, message: dict[str, Any], _fds: list[int]) -> dict[
 
 
 def _call(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
-    """One call, its outputs captured as bytes at the moment of return."""
-    inputs = state.arenas[message["key"]]
-    inputs.refresh()
-    arguments = unflatten(message.get("tree") or inputs.tree, inputs.tensors)
+    """One call; see `calls`."""
     if message.get("grad"):
+        inputs = state.arenas[message["key"]]
+        inputs.refresh()
         return _gradients(state, message, inputs)
-    seed_everything(int(message["seed"]), fast=True)
-    if message.get("poison") is not None:
-        gpu.poison(state.device, int(message["poison"]), message.get("poison_sizes", []), _libc.mallopt)
-    threads, cpu = _threads(), _process_clock()
-    model, context = state.model, _context(message)
-    started = _clock()
-    with context:
-        output = model(*arguments)
-    ended = _clock()
-    # read in the order of the current stream: work left on another one is not waited for
-    answer, capture = captured(output, inputs, state)
-    if state.device.type == "cuda":
-        torch.cuda.synchronize()
-    answer |= {
-        "inside_s": ended - started,
-        "cpu_s": _process_clock() - cpu,
-        "threads": _threads() - threads,
-        "rng": rng_digest(state.device),
-        "changed_on_device": inputs.changed_on_device(),
-    }
-    if message.get("hold"):
-        plain = [t for t in tensors_of(output) if type(t) in (torch.Tensor, torch.nn.Parameter)]
-        state.held.extend(t for t in plain if t.device.type == state.device.type and t.layout == torch.strided)
-    if message.get("poison") is not None:
-        _libc.mallopt(_M_PERTURB, 0)
-    return answer, capture
+    from addrfrac.verification import calls
 
-
-def _context(message: dict[str, Any]) -> Any:
-    if message.get("profile"):
-        return gpu.profiler()
-    return torch.no_grad() if not message.get("with_grad") else torch.enable_grad()
+    return calls.call(state, message)
 
 
 def _traced(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
@@ -262,16 +233,45 @@ def _traced(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str,
     return observe(state.model, arguments, state.module_file, state.device)
 
 
+def _keep(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    from addrfrac.verification import calls
+
+    return calls.keep(state)
+
+
+def _scribble(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    from addrfrac.verification import calls
+
+    return calls.scribble(state)
+
+
+def _burst(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    from addrfrac.verification import calls
+
+    return calls.burst(state, message)
+
+
 def _again(state: State, _message: dict[str, Any], _fds: list[int]) -> Any:
-    """The held outputs as they are now; they are let go."""
-    tensors, state.held = state.held, []
-    if state.device.type == "cuda":
-        torch.cuda.synchronize()
-    return {"cpu_s": _process_clock(), "threads": _threads()}, channel.pack(tensors)
+    from addrfrac.verification import calls
+
+    return calls.again(state)
+
+
+def _memory(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    """Bytes of tensors that are alive between calls, other than what this program itself holds."""
+    ours = [t for inputs in state.arenas.values() for t in (*inputs.shared, *inputs.tensors, *inputs.buffers)]
+    mine = {_pointer(t) for t in (*ours, *state.held, *state.last)}
+    storages: dict[int, int] = {}
+    for candidate in gc.get_objects():
+        if type(candidate) in (torch.Tensor, torch.nn.Parameter) and candidate.layout == torch.strided:
+            storage = _storage(candidate)
+            if candidate.device.type == state.device.type and _pointer(candidate) not in mine:
+                storages[storage.data_ptr()] = storage.nbytes()
+    return {"live_bytes": sum(storages.values())}
 
 
 def _cpu(_state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
-    return {"cpu_s": _process_clock(), "threads": _threads()}
+    return {"cpu_s": _process_clock(), "threads": threads_now()}
 
 
 def _wires(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
@@ -385,7 +385,11 @@ _OPERATIONS = {
     "drop_arena": _drop_arena,
     "call": _call,
     "again": _again,
+    "keep": _keep,
+    "scribble": _scribble,
+    "burst": _burst,
     "cpu": _cpu,
+    "memory": _memory,
     "wires": _wires,
     "traced": _traced,
     "truth": _truth,
@@ -448,7 +452,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 # --- observation --------------------------------------------------------------------------------------------
 
 
-def captured(output: Any, inputs: gpu.Inputs, state: State) -> tuple[dict[str, Any], tuple[int, list[Any]]]:
+def captured(output: Any, inputs: list[torch.Tensor], state: State) -> tuple[dict[str, Any], tuple[int, list[Any]]]:
     """Schema of an output, and its bytes read from memory without calling anything on the object itself."""
     infos: list[dict[str, Any]] = []
     regions: list[tuple[int, dict[str, Any]]] = []
@@ -532,10 +536,10 @@ def _compilers_note(name: str, value: Any) -> bool:
     return name.startswith("_dynamo_") and type(value) in (set, frozenset, int, bool, dict, tuple, type(None))
 
 
-def known_ranges(inputs: gpu.Inputs, state: State) -> list[tuple[str, int, int]]:
+def known_ranges(inputs: list[torch.Tensor], state: State) -> list[tuple[str, int, int]]:
     """Address ranges that an output must not lie in."""
     ranges = []
-    for index, tensor in enumerate(inputs.tensors):
+    for index, tensor in enumerate(inputs):
         ranges.append((f"input {index}", _pointer(tensor), _pointer(tensor) + channel.span_of(tensor)))
     for name, kind, tensor in named_state(state.model):
         ranges.append((f"{kind} {name}", _pointer(tensor), _pointer(tensor) + channel.span_of(tensor)))
@@ -569,5 +573,6 @@ def seed_everything(seed: int, *, fast: bool = False) -> None:
         numpy.random.seed(seed % (1 << 32))
 
 
-def _threads() -> int:
+def threads_now() -> int:
+    """Threads of this process."""
     return len(os.listdir("/proc/self/task"))
