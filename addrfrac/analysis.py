@@ -22,13 +22,29 @@ from addrfrac.parse import grade, read_ranks, read_trace
 from addrfrac.parse.captured import read_capture
 from addrfrac.project import project
 from addrfrac.ranks import rank_table
-from addrfrac.records import Capture, Certainty, Labels, Policy, Run, Serving, Times, Trace, TraceSource, Wall, Window
+from addrfrac.records import (
+    Bound,
+    Capture,
+    Certainty,
+    Labels,
+    Policy,
+    Run,
+    Serving,
+    Times,
+    Trace,
+    TraceSource,
+    Wall,
+    Window,
+)
 from addrfrac.serving import Cut, cut, serve
 from addrfrac.store import SCHEMA
 from addrfrac.weights import load_weights
 from addrfrac.window import find_window
 
 T = TypeVar("T")
+
+MOST_UNKNOWN_UNSAID = 0.005
+"""Share of busy time; above it the report says what is unknown and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +161,12 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
         serving=_serving(account.cut, found, options) if account.cut is not None else None,
         extra=dict(ours.extra) if ours is not None else {},
-        notes=(*(ours.notes if ours is not None else ()), *account.notes, *found.notes),
+        notes=(
+            *(ours.notes if ours is not None else ()),
+            *account.notes,
+            *found.notes,
+            *_unknown(found, options.policy),
+        ),
     )
 
 
@@ -175,6 +196,18 @@ def _steps(trace: Trace, labels: Labels, options: Options) -> Window | Cut:
 def _serving(steps: Cut, found: Attribution, options: Options) -> Serving:
     weights = load_weights(options.weights) if options.weights is not None else None
     return serve(steps, found.held, [step.launches for step in found.accounts.steps], weights)
+
+
+def _unknown(found: Attribution, policy: str) -> tuple[str, ...]:
+    """What is unknown and why, where that is more than a reader may pass over."""
+    unknown = [row for row in found.kernels if row.bound is Bound.UNKNOWN]
+    share = found.addressable.by_policy[policy].unknown_us / found.accounts.busy_us if found.accounts.busy_us else 0.0
+    if share <= MOST_UNKNOWN_UNSAID:
+        return ()
+    names = list(dict.fromkeys(row.name for row in unknown))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    why = next((fact for row in unknown for fact in row.evidence), "no rule knows the name and no operator tells")
+    return (f"unknown: {units.percent(share)} of busy time, {names[0][:60]}{more}: {why}",)
 
 
 def _named(labels: Labels) -> NDArray[np.bool_]:

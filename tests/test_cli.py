@@ -243,6 +243,20 @@ def test_names_are_classified_in_the_order_given(tmp_path: Path) -> None:
     assert rows[2]["bound"] == "unknown"
 
 
+def test_what_is_unknown_is_said_with_its_reason_and_widens_the_share(tmp_path: Path) -> None:
+    events = [
+        event | {"name": "never_seen_before"} if event["name"] == ELEMENTWISE else event for event in trace_events()
+    ]
+    for event in events:
+        if event["name"] == "aten::add":
+            event["name"] = "mine::thing"
+    record = json.loads(run("analyze", str(write_trace(tmp_path / "own.json", events)), "--format", "json").stdout)
+    share = record["addressable"]["share_of_busy"]
+    assert share["low"] == 0
+    assert 0.15 < share["high"] < 0.25
+    assert any(note.startswith("unknown: ") and "never_seen_before" in note for note in record["notes"])
+
+
 def test_a_kernel_is_explained_in_words(trace: Path) -> None:
     done = run("explain", str(trace), "nvjet")
     assert done.returncode == 0, done.stderr
