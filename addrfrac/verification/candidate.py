@@ -13,8 +13,9 @@ from addrfrac.verification.exam import Exam, Trial
 from addrfrac.verification.parameters import Mapping, mapped_entries, match
 from addrfrac.verification.processes import Server, WorkerFailure
 from addrfrac.verification.records import Check, PrecisionClass, Status
-from addrfrac.verification.reference import Handle, Output, ReferenceRaised
+from addrfrac.verification.reference import Handle, Output, ReferenceRaised, raised_or
 from addrfrac.verification.schema import compare_schema
+from addrfrac.verification.screen import imported_packages
 from addrfrac.verification.sources import Source
 
 SENTINELS = (0x7F, 0xAA)
@@ -72,6 +73,7 @@ class Candidate:
         self.calls = 0
         self.setup_s = 0.0
         self.has_buffers = False
+        self.imports = imported_packages(source.text)
 
     def close(self) -> None:
         """End the process."""
@@ -118,6 +120,17 @@ class Candidate:
         options.setdefault("poison_sizes", [t.numel() * t.element_size() for t in trial.native.tensors])
         self.calls += 1
         return self.handle.call(trial.arguments, seed=trial.seed, **options)
+
+    def burst(self, trial: Trial, count: int, seconds: float) -> None:
+        """Many calls in a row that nobody looks at."""
+        arena = self.handle.place(trial.arguments)
+        request = {"op": "burst", "key": arena.key, "seed": trial.seed, "count": count, "seconds": seconds}
+        raised_or(self.handle.worker.ask(request))
+
+    def changes_inputs(self, trial: Trial) -> bool:
+        """Whether the reference itself writes to its inputs, or hands them out."""
+        kept = all(same_bytes(a, g) for a, g in zip(trial.after, trial.arguments.tensors, strict=True))
+        return not kept or any(info.get("overlaps") for info in trial.native.infos)
 
     def sit(self, trial: Trial, **options: Any) -> Result:
         """One trial, judged; an exception of the candidate's is `RAISED`."""

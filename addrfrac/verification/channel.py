@@ -163,7 +163,7 @@ def pack(tensors: list[torch.Tensor]) -> tuple[int, list[dict[str, Any]]]:
     """A memory file of the sender's with the tensors' bytes, and where each lies."""
     slots, offset, parts = [], 0, []
     for tensor in tensors:
-        tensor = tensor.detach().cpu()
+        tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
         span = span_of(tensor)
         flat = torch.as_strided(tensor, (span // max(1, tensor.element_size()),), (1,)) if span else tensor.flatten()
         slots.append(

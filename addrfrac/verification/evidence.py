@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ExecutionTraceObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARY_OPERATIONS = frozenset(
@@ -23,6 +26,11 @@ MATMUL_OPERATIONS = frozenset(
     }
     | {"_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention", "_trilinear", "mkldnn_rnn_layer"}
     | {"_scaled_dot_product_attention_math", "_thnn_fused_lstm_cell", "_grouped_mm", "grouped_mm", "mkldnn_linear"}
+)
+_CREATION = frozenset(
+    {"empty", "empty_like", "empty_strided", "clone", "copy_", "contiguous", "lift_fresh", "to", "_to_copy", "zeros"}
+    | {"alias", "as_strided", "reshape", "numpy_T", "resolve_conj", "resolve_neg", "detach_", "unbind", "narrow"}
+    | {"empty.memory_format", "view_as", "_unsafe_view", "fill_", "zero_", "ones", "full"}
 )
 _VIEWS = frozenset({"view", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "select", "slice", "detach"})
 
@@ -45,12 +53,14 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
     swallowed: list[str] = []
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
-        if module_file and frame.f_code.co_filename != module_file:
+        written_here = frame.f_code.co_filename == module_file or frame.f_code.co_filename.startswith("<")
+        if module_file and not written_here:
             return None
         if event == "exception" and argument[0] not in (StopIteration, GeneratorExit):
             swallowed.append(f"{argument[0].__name__}: {str(argument[1])[:120]}")
         return trace
 
+    unwatched = _recorded_below(model, arguments)
     recorder = _Recorder()
     before = sys.gettrace()
     sys.settrace(trace)
@@ -65,11 +75,34 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
         "operations": [f"{name} x{count}" if count > 1 else name for name, count in counts.most_common(40)],
         "sequence": [f"{name}{list(shapes)}" for name, shapes in work][:400],
         "elements": sum(numel for _, _, numel in recorder.calls),
-        "library": sorted(set(counts) & LIBRARY_OPERATIONS),
+        "library": sorted((set(counts) | unwatched) & LIBRARY_OPERATIONS),
+        "computes": bool((set(counts) | unwatched) - _VIEWS - _CREATION),
         "matmul": bool(set(counts) & MATMUL_OPERATIONS),
         "swallowed": swallowed[:5],
         **(_kernels(model, arguments) if device.type == "cuda" else {"kernels": []}),
     }
+
+
+def _recorded_below(model: Any, arguments: Any) -> set[str]:
+    """Operations of one call in every thread, recorded where the module cannot see that it is watched."""
+    path = Path("observed.json")
+    try:
+        observer = ExecutionTraceObserver()
+        observer.register_callback(str(path.absolute()))
+    except (AttributeError, RuntimeError):
+        return set()
+    with torch.no_grad():
+        observer.start()
+        model(*arguments)
+        observer.stop()
+    observer.unregister_callback()
+    try:
+        nodes = json.loads(path.read_text())["nodes"]
+    except (OSError, ValueError, KeyError):
+        return set()
+    path.unlink()
+    names = {str(node.get("name", "")) for node in nodes}
+    return {name.removeprefix("aten::") for name in names if name.startswith("aten::")}
 
 
 def _kernels(model: Any, arguments: Any) -> dict[str, Any]:

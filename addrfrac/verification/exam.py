@@ -104,6 +104,7 @@ class Exam:
     published: list[Arguments]
     gradients: Gradients | None = None
     effects: Effects | None = None
+    sequence: Sequence | None = None
     special: Special | None = None
     random: bool = False
     """Its output depends on the random state."""
@@ -151,6 +152,14 @@ class Effects:
     after: list[Entry]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """What several calls in a row leave in parameters and buffers."""
+
+    trials: list[Trial]
+    after: list[Entry]
+
+
 class Maker:
     """Makes the trials of one exam with a reference's process."""
 
@@ -158,6 +167,9 @@ class Maker:
         self.reference, self.exam = reference, exam
         self.generator = torch.Generator().manual_seed(secret)
         self.current: tuple[int, int] | None = None
+        # few seeds for many contents: neither tells the other
+        self.call_seeds = [self.seed(), self.seed()]
+        self.made = 0
 
     def seed(self) -> int:
         """A fresh secret seed."""
@@ -187,7 +199,8 @@ class Maker:
     def trial(self, name: str, kind: str, arguments: Arguments, construct: int, state: int) -> Trial:
         """Call the reference in every way that the limits need; `Unverifiable` where it gives no truth."""
         self.stand(construct, state)
-        seed = self.seed()
+        seed = self.call_seeds[self.made % len(self.call_seeds)]
+        self.made += 1
         dtype = self.exam.dtype
         truth = self.reference.truth(arguments, how="exact", seed=seed, dtype=dtype)
         native = self.reference.call(arguments, seed=seed)
@@ -508,6 +521,13 @@ def _effects(maker: Maker) -> None:
     maker.stand(0, trial.state)
     maker.reference.call(trial.arguments, seed=trial.seed)
     exam.effects = Effects(trial=trial, after=maker.reference.entries())
+    maker.restore()
+    if not any(entry.kind == "buffer" for entry in exam.constructs[0].entries):
+        return
+    trials = [t for t in exam.distributions if t.state == trial.state][-3:]
+    for each in trials:
+        maker.reference.call(each.arguments, seed=each.seed)
+    exam.sequence = Sequence(trials=trials, after=maker.reference.entries())
     maker.restore()
 
 

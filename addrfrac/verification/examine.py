@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from addrfrac.verification.candidate import ORDER, Candidate, Findings, Result, WorkerFailure, same_bytes
 from addrfrac.verification.closeness import judge
 from addrfrac.verification.exam import Exam, Trial
-from addrfrac.verification.parameters import mapped_entries
+from addrfrac.verification.parameters import Entry, mapped_entries
 from addrfrac.verification.processes import Server
 from addrfrac.verification.records import PrecisionClass, Status
 from addrfrac.verification.reference import Output, ReferenceRaised
@@ -35,7 +36,9 @@ CHECKS = (
     "tripwires",
     "processes",
 )
-_REFUSALS = (Status.RAISED,)
+_DETAILS = ("probes", "sequence", "repeats", "gradients", "endurance", "special", "shapes", "sealed")
+"""Checks that tell nothing more of a candidate that is wrong on every distribution."""
+_FEWEST_FAILURES = 3
 _LATE_CPU_S = 0.004
 """Processor time after return that no honest call spends while nobody asks it anything."""
 
@@ -68,6 +71,7 @@ def examine(
         "probes": _probes,
         "writes": _writes,
         "state": _state,
+        "sequence": _sequence,
         "stability": _stability,
         "repeats": _repeats,
         "gradients": _gradients,
@@ -77,10 +81,14 @@ def examine(
         "tripwires": _tripwires,
         "shapes": _shapes,
         "processes": _processes,
+        "sealed": _sealed,
     }
     name = "build"
     try:
         for name, step in steps.items():
+            if name in _DETAILS and hopeless(findings):
+                findings.facts["stopped_early"] = True
+                continue
             try:
                 step(candidate, findings, quick, rng)
             except ReferenceRaised as error:
@@ -95,6 +103,12 @@ def examine(
         findings.facts["printed"] = getattr(candidate.handle.worker, "printed", "")
         candidate.close()
     return findings
+
+
+def hopeless(findings: Findings) -> bool:
+    """Whether every distribution at the initial parameters failed."""
+    first = [result for result in findings.results if result.trial.state == 0 and result.trial.kind == "distribution"]
+    return len(first) >= min(_FEWEST_FAILURES, len(first) or 1) and all(r.status is not Status.PASSED for r in first)
 
 
 def _build(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
@@ -135,8 +149,11 @@ def _noted(findings: Findings, results: list[Result], name: str) -> None:
 def _distributions(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
     """Every distribution; wrong only after the parameters changed has a status of its own."""
     by_state: dict[int, list[Result]] = {}
-    for trial in candidate.exam.distributions:
+    for index, trial in enumerate(candidate.exam.distributions):
         by_state.setdefault(trial.state, []).append(candidate.sit(trial))
+        first = by_state[candidate.exam.distributions[0].state]
+        if index + 1 == _FEWEST_FAILURES == sum(result.status is Status.RAISED for result in first):
+            break  # it may take its time to raise, and would again
     findings.facts["distributions"] = sum(len(results) for results in by_state.values())
     _noted(findings, by_state.get(0, []), "distributions at initial parameters")
     right_at_first = all(result.status is Status.PASSED for result in by_state.get(0, []))
@@ -199,9 +216,20 @@ def _state(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.
         return
     candidate.restore()
     candidate.call(trial)
+    found = _state_differs(candidate, effects.after)
+    if found:
+        findings.add("state", Status.CHANGED_STATE, found)
+    else:
+        findings.add(
+            "state", Status.PASSED, f"{len(effects.after)} parameters and buffers as the reference leaves them"
+        )
+
+
+def _state_differs(candidate: Candidate, wanted: list[Entry]) -> str:
+    """The first parameter or buffer that is not as the reference leaves it; '' where there is none."""
     made = candidate.exam.constructs[0]
     mine = {entry.name: entry.value for entry in candidate.handle.entries()}
-    after = {entry.name: entry for entry in effects.after}
+    after = {entry.name: entry for entry in wanted}
     for name, entry in zip(candidate.mapping.names, mapped_entries(made.entries, candidate.mapping), strict=True):
         expected, found = after[entry.name].value, mine[name]
         if same_bytes(expected, found):
@@ -211,9 +239,8 @@ def _state(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.
             off = float((expected.double() - found.double()).abs().max())
             if off <= 1e-3 * max(scale, 1e-6):
                 continue
-        findings.add("state", Status.CHANGED_STATE, f"{entry.kind} {entry.name} is not as the reference leaves it")
-        return
-    findings.add("state", Status.PASSED, f"{len(made.entries)} parameters and buffers as the reference leaves them")
+        return f"{entry.kind} {entry.name} is not as the reference leaves it"
+    return ""
 
 
 def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
@@ -223,7 +250,8 @@ def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: rand
         second = first
     candidate.stand(first.construct, first.state)
     candidate.restore()
-    before = candidate.call(first, hold=True)
+    before = candidate.call(first)
+    candidate.handle.ask({"op": "keep"})
     cpu = candidate.handle.ask({"op": "cpu"})
     time.sleep(0.1 + 0.02 * rng.random())
     later = candidate.handle.ask({"op": "cpu"})
@@ -234,7 +262,7 @@ def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: rand
         again = candidate.handle.ask({"op": "again"})["tensors"]
         following = candidate.call(second)
     else:
-        following = candidate.call(second, hold=True)
+        following = candidate.call(second)
         again = candidate.handle.ask({"op": "again"})["tensors"]
     for index, tensor in enumerate(before.tensors):
         if index >= len(again) or not same_bytes(tensor, again[index]):
@@ -305,31 +333,144 @@ def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: ran
     findings.add("gradients", Status.PASSED, f"{len(tensors)} gradients for {len(wanted.cotangents)} cotangents")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What surrounds one call of many."""
+
+    context: str = "no_grad"
+    own: bool = False
+    """Inputs in ordinary memory instead of the shared one."""
+    poison: int | str | None = None
+    pause: bool = False
+    burst: int = 0
+    """Calls in a row beforehand that nobody looks at."""
+    judged: bool = True
+    keep: bool = False
+    """Its outputs are looked at again at the end."""
+    scribble: bool = False
+    """Its outputs are written over by whoever called."""
+
+
+def _turns(rng: random.Random, count: int, *, plain: bool) -> list[Turn]:
+    """Turns in random order: each surrounding at least once, the rest drawn; `plain` leaves outputs alone."""
+    fixed = [Turn(context="inference"), Turn(context="grad"), Turn(own=True, poison="random"), Turn(poison="random")]
+    fixed += [Turn(context="profile"), Turn(context="profile", own=True), Turn(own=True, pause=True)]
+    fixed += [Turn(poison=0x7F, pause=True), Turn(own=True, poison="random", context="inference")]
+    fixed += [Turn(burst=400), Turn(burst=900, poison="random", own=True)]
+    if not plain:
+        fixed += [Turn(keep=True), Turn(keep=True, poison="random"), *[Turn(scribble=True)] * 3]
+    while len(fixed) < count:
+        poison = rng.choice((0x7F, 0xAA, "random", None))
+        fixed.append(Turn(own=rng.random() < 0.3, poison=poison, judged=rng.random() < 0.35))
+    rng.shuffle(fixed)
+    return fixed
+
+
 def _endurance(candidate: Candidate, findings: Findings, quick: bool, rng: random.Random) -> None:
-    """Many calls at random moments with content that changes each time, a hidden part of them judged."""
+    """Many calls in changing surroundings with content that changes each time, a hidden part of them judged."""
     trials = [t for t in candidate.exam.distributions if t.state == candidate.exam.distributions[-1].state]
-    count = rng.randint(20, 30) if quick else rng.randint(70, 110)
-    pauses = {rng.randrange(count) for _ in range(1 if quick else 2)}
-    profiled = {rng.randrange(count) for _ in range(2)}
+    plain = any(info.get("overlaps") for info in trials[0].native.infos)
+    turns = _turns(rng, rng.randint(30, 40) if quick else rng.randint(70, 110), plain=plain)
     until = time.monotonic() + (1.0 if quick else 4.0)
     results: list[Result] = []
-    last: tuple[Trial, Output] | None = None
-    for index in range(count):
+    kept: list[Output] = []
+    late = False
+    for turn in turns:
         trial = rng.choice(trials)
         if not candidate.stand(trial.construct, trial.state):
             return
-        if index in pauses:
-            time.sleep(0.06 + 0.04 * rng.random())
-        candidate.restore()
-        output = candidate.call(trial, profile=index in profiled)
-        if rng.random() < 0.4 or index in profiled or index in pauses:
+        if late and turn.judged and turn == Turn(own=turn.own, poison=turn.poison):
+            continue  # of slow candidates the surroundings are tried, not the number
+        output = _one_turn(candidate, findings, trial, turn, rng, late=late)
+        late = late or time.monotonic() > until
+        if output is None:
+            continue
+        if turn.judged:
             results.append(candidate.judge(trial, output))
-        last = (trial, output)
-        if time.monotonic() > until:
-            break
-    if last is not None:
-        results.append(candidate.judge(*last))
+        if turn.keep:
+            kept.append(output)
+            candidate.handle.ask({"op": "keep"})
+        if turn.scribble:
+            candidate.handle.ask({"op": "scribble"})
+            candidate.restore()
+            results.append(candidate.judge(trial, candidate.call(trial)))
+    trial = rng.choice(trials)
+    candidate.restore()
+    results.append(candidate.judge(trial, candidate.call(trial)))
     _noted(findings, results, "endurance")
+    _kept_outputs(candidate, findings, kept)
+
+
+def _one_turn(
+    candidate: Candidate, findings: Findings, trial: Trial, turn: Turn, rng: random.Random, *, late: bool
+) -> Output | None:
+    """One call as its turn says; None where the candidate refuses its surroundings."""
+    if turn.pause:
+        time.sleep(0.06 + 0.04 * rng.random())
+    candidate.restore()
+    if turn.burst and not candidate.changes_inputs(trial):
+        candidate.burst(trial, rng.randint(turn.burst // 2, turn.burst), 0.02 if late else 0.2)
+        candidate.restore()
+    options = {"context": turn.context, "own": turn.own, "poison": turn.poison}
+    try:
+        return candidate.call(trial, **options)
+    except ReferenceRaised as error:
+        if turn.context not in ("grad", "inference"):
+            raise
+        findings.facts["inference_only"] = findings.facts.get("inference_only") or turn.context == "grad"
+        findings.refused.append(f"{turn.context} mode: {str(error)[:80]}")
+        return None
+
+
+def _kept_outputs(candidate: Candidate, findings: Findings, kept: list[Output]) -> None:
+    """Outputs from amid many calls, as they are after all of them."""
+    if not kept:
+        return
+    again = candidate.handle.ask({"op": "again"})["tensors"]
+    wanted = [tensor for output in kept for tensor in output.tensors]
+    changed = sum(not same_bytes(one, other) for one, other in zip(wanted, again, strict=False))
+    if changed or len(wanted) != len(again):
+        findings.add("kept outputs", Status.UNSTABLE, f"{changed} of {len(wanted)} outputs changed in later calls")
+    else:
+        findings.add("kept outputs", Status.PASSED, f"{len(wanted)} outputs as they were many calls ago")
+
+
+def _sequence(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Several calls without a restored state between them: what they leave in parameters and buffers."""
+    wanted = candidate.exam.sequence
+    if wanted is None or not candidate.mapping.found:
+        return
+    first = wanted.trials[0]
+    if not candidate.stand(first.construct, first.state):
+        return
+    candidate.restore()
+    for trial in wanted.trials:
+        candidate.call(trial)
+    found = _state_differs(candidate, wanted.after)
+    candidate.restore()
+    if found:
+        findings.add("sequence", Status.CHANGED_STATE, f"after {len(wanted.trials)} calls {found}")
+    else:
+        findings.add("sequence", Status.PASSED, f"state as the reference leaves it after {len(wanted.trials)} calls")
+
+
+def _sealed(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """One call on inputs that cannot be written: whoever uses them as scratch and puts them back dies of it."""
+    trial = candidate.exam.distributions[-1]
+    # Triton's interpreter copies every argument back, changed or not
+    if candidate.exam.device != "cpu" or candidate.changes_inputs(trial) or "triton" in candidate.imports:
+        return
+    if not candidate.stand(trial.construct, trial.state):
+        return
+    candidate.restore()
+    try:
+        candidate.call(trial, sealed=True)
+    except WorkerFailure as failure:
+        if "signal" not in failure.reason:
+            raise
+        findings.add("sealed", Status.CHANGED_STATE, "it writes to its inputs, whether it puts them back or not")
+        return
+    findings.add("sealed", Status.PASSED, "inputs are only read")
 
 
 def _shapes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
@@ -388,6 +529,8 @@ def _evidence(candidate: Candidate, findings: Findings, _quick: bool, _rng: rand
         findings.facts["traced"] = {"note": str(error)}
         return
     findings.facts["traced"] = {key: traced[key] for key in traced if key not in ("tensors", "nonce", "elapsed_s")}
+    findings.facts["live_bytes"] = int(candidate.handle.ask({"op": "memory"})["live_bytes"])
+    findings.facts["imports"] = candidate.imports
 
 
 def _tripwires(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:

@@ -64,6 +64,14 @@ def poison(device: torch.device, byte: int, sizes: list[int], mallopt: Callable[
     torch.cuda.synchronize()
 
 
+def litter(device: torch.device, sizes: list[int]) -> None:
+    """Leave random bytes in free memory, as a process that has been at work for a while does."""
+    blocks = []
+    for size in (1 << 10, 1 << 12, 1 << 14, 20_000, 1 << 16, 1 << 18, *sizes):
+        blocks += [torch.randint(256, (max(1, min(int(size), 1 << 28)),), dtype=torch.uint8, device=device)]
+    del blocks
+
+
 def to_host(tensor: torch.Tensor, span: int) -> int:
     """Address of a host copy of a device tensor's bytes, alive until the next 64 copies."""
     flat = torch.as_strided(tensor.detach(), (span // tensor.element_size(),), (1,), tensor.storage_offset())

@@ -32,6 +32,8 @@ def compare_schema(candidate: Output, reference: Output, *, strides: bool = True
 def _facts_differ(mine: dict[str, Any], theirs: dict[str, Any], strides: bool) -> str:
     if not mine.get("plain"):
         return f"a {mine.get('type')}, not a plain tensor"
+    if mine.get("type") != theirs.get("type"):
+        return f"a {mine.get('type')}, not a {theirs.get('type')}"
     if mine.get("attributes"):
         return f"carries attributes {mine['attributes']}"
     for key, word in (("shape", "shape"), ("dtype", "dtype"), ("device", "device")):

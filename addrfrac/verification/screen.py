@@ -77,6 +77,21 @@ def screen(text: str) -> list[Hint]:
     return sorted(found, key=lambda h: h.line)
 
 
+def imported_packages(text: str) -> frozenset[str]:
+    """Roots of the packages that a source imports anywhere; none where it is no Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return frozenset(found)
+
+
 def _rooted_in_torch(node: ast.Attribute) -> bool:
     root: ast.expr = node
     while isinstance(root, ast.Attribute):

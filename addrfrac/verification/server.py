@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -33,6 +34,8 @@ def main(fd: int, device: str, preload: bool) -> None:
     if device == "cpu":
         with contextlib.suppress(ImportError):
             import triton  # noqa: F401  (its interpreter; the compiler's import would touch the device)
+    for name in ("calls", "evidence", "inprocess", "parameters", "timed"):  # nobody puts another in their place later
+        importlib.import_module(f"addrfrac.verification.{name}")
     gc.collect()
     gc.freeze()
     while True:

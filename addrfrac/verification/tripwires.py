@@ -62,11 +62,33 @@ def functions() -> Snapshot:
             for name, value in vars(space).items()
             if name not in _MOVES_BY_ITSELF and (callable(value) or isinstance(value, (classmethod, staticmethod)))
         }
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_OWN_PREFIX) and module is not None:
-            codes = {key: id(value.__code__) for key, value in vars(module).items() if isinstance(value, FunctionType)}
-            found[name] = codes
+    ours = {name: module for name, module in sys.modules.items() if name.startswith(_OWN_PREFIX) and module is not None}
+    for name, module in ours.items():
+        found[name] = _own(name, vars(module))
+    found["sys.modules"] = {name: id(module) for name, module in ours.items()}
     return found
+
+
+def _own(name: str, space: dict[str, Any]) -> dict[str, int]:
+    """Callables of one of our modules, of its classes and of its tables."""
+    found: dict[str, int] = {}
+    for key, value in space.items():
+        if key.startswith("__"):
+            continue
+        if isinstance(value, dict):
+            members = value
+        elif isinstance(value, type) and value.__module__ == name:
+            members = dict(vars(value))
+        else:
+            members = {}
+        found |= {f"{key}.{member}": _identity(entry) for member, entry in members.items() if callable(entry)}
+        if callable(value):
+            found[key] = _identity(value)
+    return found
+
+
+def _identity(value: Any) -> int:
+    return id(value.__code__) if isinstance(value, FunctionType) else id(value)
 
 
 def _name(space: Any) -> str:

@@ -137,18 +137,19 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     traced = facts.get("traced", {})
     if traced.get("swallowed"):
         found.append(Label.SWALLOWED_EXCEPTION)
-    if traced.get("library") or _library_share(traced) > 0.5:
+    elsewhere = not traced.get("computes", True) and not _PACKAGES.isdisjoint(facts.get("imports", ()))
+    if traced.get("library") or elsewhere or _library_share(traced) > 0.5:
         found.append(Label.LIBRARY)
     if exam is None:
         return found
     theirs = exam.operations
-    if traced.get("sequence") and _operations(traced) == _operations(theirs):
+    if traced.get("sequence") and _repeats(_operations(traced), _operations(theirs)):
         found.append(Label.NO_CHANGE)
     mine, other = traced.get("elements", 0), theirs.get("elements", 0)
     if other and mine and mine < 0.5 * other and len(theirs.get("operations", [])) > 1:
         found.append(Label.REDUNDANT_PROBLEM)
     reference_bytes = sum(e.value.numel() * e.value.element_size() for e in exam.constructs[0].entries)
-    if facts.get("state_bytes", 0) > 1.5 * reference_bytes + 65_536:
+    if max(facts.get("state_bytes", 0), facts.get("live_bytes", 0)) > 1.5 * reference_bytes + 65_536:
         found.append(Label.EXTRA_MEMORY)
     if facts.get("setup_s", 0.0) > 0.5:
         found.append(Label.SETUP_COMPUTES)
@@ -162,6 +163,9 @@ def _library_share(traced: dict[str, Any]) -> float:
     return sum(us for name, us in times if is_library_kernel(name)) / total if total else 0.0
 
 
+_PACKAGES = frozenset({"numpy", "scipy", "numba", "cupy", "jax", "sklearn", "pandas", "mkl", "cv2", "tensorflow"})
+"""Packages whose own libraries may do the work where no torch operation does."""
+_ARITHMETIC = ("mul", "add", "sub", "div", "neg", "where", "mul_", "add_")
 _COSMETIC = ("clone", "contiguous", "view", "_unsafe_view", "reshape", "alias", "lift_fresh", "zeros_like", "_to_copy")
 
 
@@ -169,6 +173,17 @@ def _operations(traced: dict[str, Any]) -> list[str]:
     """The sequence of operations that do work, less copies and reshapes."""
     sequence = [str(entry) for entry in traced.get("sequence", [])]
     return [entry for entry in sequence if entry.partition("[")[0] not in _COSMETIC]
+
+
+def _repeats(mine: list[str], theirs: list[str]) -> bool:
+    """Whether the same operations are done in the same order, with at most a little arithmetic between them."""
+    rest = list(theirs)
+    for entry in mine:
+        if rest and entry == rest[0]:
+            rest.pop(0)
+        elif entry.partition("[")[0] not in _ARITHMETIC:
+            return False
+    return not rest and bool(theirs or not mine)
 
 
 def credit_of(findings: Findings) -> Credit:
