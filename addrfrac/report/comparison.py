@@ -9,6 +9,7 @@ from addrfrac.records import Run
 from addrfrac.report import facts, figures, kernel_table, tables
 from addrfrac.report.document import Figures, banners, document
 from addrfrac.report.markup import bound_mark, escape, section, table
+from addrfrac.report.page import breakdown_sections
 
 
 def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> str:
@@ -20,6 +21,7 @@ def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> 
     sections = [
         ("answer", "Answer", section("answer", "Side by side", _headline_table(runs), _share_table(runs))),
         *([("sweep", "Curve", _sweep(runs, placed))] if sweep else []),
+        *(part for run in runs if run.ranks is not None for part in breakdown_sections(run)),
         ("step", "Step", _steps_of_all(runs, placed)),
         ("gain", "Gain", _gain_of_all(runs, placed)),
         ("kernels", facts.kernel_noun(runs[0]).capitalize() + "s", kernel_table.kernels_section(runs)),

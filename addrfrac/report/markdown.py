@@ -164,6 +164,7 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         f"### {plain(facts.comparison_title(runs))}",
         *_banners(runs),
         headline_table(runs, [plain(label) for label in labels]),
+        *(block for run in runs if run.ranks is not None for block in _breakdowns(run)),
         _class_columns(runs, labels),
         details("Commands", commands),
     ]

@@ -22,7 +22,7 @@ def render_page(run: Run, shared_plotly: str | None = None) -> str:
     sections = [
         ("answer", "Answer", _answer(run)),
         ("step", "Step", _step(run, placed)),
-        *_breakdowns(run),
+        *breakdown_sections(run),
         ("gain", "Gain", _gain(run, placed)),
         ("kernels", facts.kernel_noun(run).capitalize() + "s", kernel_table.kernels_section([run])),
         ("times", "Times", _times(run, placed)),
@@ -215,7 +215,7 @@ def _phase_table(run: Run) -> str:
     return table("Time by phase and bound", ["phase", "bound", ">launches", ">device time", ">alone"], rows)
 
 
-def _breakdowns(run: Run) -> list[tuple[str, str, str]]:
+def breakdown_sections(run: Run) -> list[tuple[str, str, str]]:
     """A section for the buckets of a serving trace or for ranks, where the run has them."""
     parts = [
         table(listing.title, listing.columns, [[escape(cell) for cell in row] for row in listing.rows])

@@ -259,6 +259,7 @@ def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
         parts.append(Text("* of the profiled span: no wall was measured", style="bright_black"))
     if sweep:
         parts += [_heading(f"Over {facts.FIELD_WORDS[sweep.field]}"), _curve(runs, short)]
+    parts += [part for run in runs if run.ranks is not None for part in _breakdowns(run)]
     parts += [_heading("Device time a step by class"), *_class_columns(runs, short)]
     return parts
 

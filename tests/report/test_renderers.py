@@ -135,6 +135,13 @@ def test_the_steps_of_a_serving_trace_are_listed_by_kind(make: Make, format: str
 
 
 @pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_folder_of_ranks_shows_its_table_among_the_compared_runs(make: Make, format: str) -> None:
+    both = [*make("ranks"), *make("full")]
+    assert "Ranks side by side" in _words(report.render(both, format))
+    assert "Ranks side by side" not in _words(report.render(make("mixed"), format))
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
 def test_ranks_stand_side_by_side_with_what_they_waited_for(make: Make, format: str) -> None:
     text = _words(report.render(make("ranks"), format))
     for words in ("640 µs", "rank 1 caused most waiting", "3.4 %", "allreduce", "gemm · cublas", "host-starved"):
