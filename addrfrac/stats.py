@@ -129,7 +129,7 @@ def interval(deviations: Floats, freedom: float, comparisons: int = 1) -> tuple[
 
 
 def times(samples_us: Sequence[float], method: str) -> Times:
-    """The median of a series of durations with its 95 % block-bootstrap interval.
+    """The median of a series of durations with its 95 % block-bootstrap interval, never wider than the series itself.
 
     Raises ValueError for an empty series.
     """
@@ -141,8 +141,8 @@ def times(samples_us: Sequence[float], method: str) -> Times:
     return Times(
         samples_us=tuple(round(float(s), 3) for s in samples),
         median_us=found.value,
-        low_us=max(found.value + low, 0.0),
-        high_us=found.value + high,
+        low_us=max(found.value + low, float(samples.min())),
+        high_us=min(found.value + high, float(samples.max())),
         method=method,
     )
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import gzip
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from addrfrac import store, units
+from addrfrac import stats, store, units
 from addrfrac.analysis import Options, build_run
 from addrfrac.parse import read_trace
 from addrfrac.profiling import whole
 from addrfrac.recorded import NOT_COMPARED, answers
-from addrfrac.records import Configuration, Range, Run
+from addrfrac.records import Configuration, Range, Run, Wall
 from addrfrac.report import facts, render
 from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
 from addrfrac.report.picture import render_picture
@@ -81,10 +82,19 @@ def accounted(folder: Path) -> Run:
         return whole([accounted(depth) for depth in depths], command, layers)
     recorded, trace, capture = store.load(folder), folder / "trace.json.gz", folder / "capture.json.gz"
     if not trace.exists():
-        print(f"no trace beside {folder / 'run.json'}: published as recorded")
-        return recorded
+        print(f"no trace beside {folder / 'run.json'}: published as recorded, intervals taken anew")
+        return replace(recorded, wall=retaken(recorded.wall))
     options = Options(command=recorded.command, capture=capture if capture.exists() else None)
     return build_run(read_trace(trace), options, kind=recorded.kind)
+
+
+def retaken(wall: Wall | None) -> Wall | None:
+    """The same samples with the present intervals."""
+    if wall is None:
+        return None
+    clocks = {"device": wall.device, "host": wall.host, "graph": wall.graph}
+    anew = {name: stats.times(times.samples_us, times.method) for name, times in clocks.items() if times is not None}
+    return replace(wall, **anew)
 
 
 def published_command(folder: Path) -> tuple[str, int]:
@@ -135,7 +145,8 @@ def first_screen(run: Run) -> str:
     """The terminal report down to where its accounts begin."""
     lines = [line.rstrip() for line in render([run], "terminal").splitlines()]
     return (
-        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Where the step goes")))]).rstrip() + "\n"
+        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Where the step goes")))]).rstrip()
+        + "\n"
     )
 
 

@@ -160,3 +160,9 @@ def test_the_widening_for_few_steps_is_students(freedom):
 def test_several_comparisons_ask_for_bonferronis_quantile(freedom):
     exact = reference.t.ppf(1 - 0.025 / 50, freedom) / reference.norm.ppf(0.975)
     assert stats.student_over_normal(freedom, 50) == pytest.approx(exact, rel=0.08)
+
+
+def test_the_interval_of_a_median_never_leaves_the_samples() -> None:
+    drifting = [30.0] * 14 + [17.0] * 16
+    found = stats.times(drifting, "a host that got faster half-way")
+    assert 17.0 <= found.low_us <= found.median_us <= found.high_us <= 30.0
