@@ -927,7 +927,7 @@ class Capture:
     trace: str
     """File name of the profiled trace, in the folder of the capture."""
     eager_trace: str | None
-    """Same for a trace of eager steps that names the ops behind a graph's replayed kernels; None where `trace` is eager."""
+    """Same for a trace of eager steps that names the ops behind replayed kernels; None where `trace` is eager."""
     lead_in: bool
     """The first recorded step only fixes where the timeline begins."""
     profiled_steps: int

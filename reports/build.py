@@ -144,10 +144,8 @@ def between_marks(text: str, mark: str, content: str) -> str:
 def first_screen(run: Run) -> str:
     """The terminal report down to where its accounts begin."""
     lines = [line.rstrip() for line in render([run], "terminal").splitlines()]
-    return (
-        "\n".join(lines[: lines.index(next(line for line in lines if line.startswith("Where the step goes")))]).rstrip()
-        + "\n"
-    )
+    end = next(number for number, line in enumerate(lines) if line.startswith("Where the step goes"))
+    return "\n".join(lines[:end]).rstrip() + "\n"
 
 
 def study_table(entries: list[IndexEntry]) -> str:
