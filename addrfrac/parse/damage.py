@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -124,9 +125,15 @@ def _cleaned(event: dict[str, Any]) -> bytes:
     args = event.get("args")
     if isinstance(args, dict):
         clean["args"] = _cleaned_args(args)
-    fields = [f"{json.dumps(key)}:{json.dumps(value, default=float)}" for key, value in clean.items()]
+    fields = [f"{json.dumps(key)}:{json.dumps(value, default=_plain)}" for key, value in clean.items()]
     fields += [f'"{key}":{stamp}' for key in STAMPS if (stamp := _stamp(event.get(key))) is not None]
     return ("{" + ",".join(fields) + "}").encode("utf-8", "replace")
+
+
+def _plain(value: Decimal) -> float | None:
+    """A number as JSON can hold it."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _cleaned_args(args: dict[str, Any]) -> dict[str, Any]:
@@ -141,21 +148,24 @@ def _cleaned_args(args: dict[str, Any]) -> dict[str, Any]:
 
 def whole_number(value: object) -> int | None:
     """A 64-bit whole number out of a number or a number's text; None out of anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
-        return None
-    try:
-        number = int(Decimal(value))
-    except (InvalidOperation, ValueError, OverflowError):
-        return None
-    return number if abs(number) < 1 << 62 else None
+    number = _number(value)
+    return int(number) if number is not None and abs(number) < 1 << 62 else None
 
 
 def _stamp(value: object) -> str | None:
     """A time stamp as a plain decimal number; None out of anything else."""
+    number = _number(value)
+    return None if number is None else f"{number:f}"
+
+
+def _number(value: object) -> Decimal | None:
+    """A number of sane size, from a number or its text."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
         return None
     try:
         number = Decimal(value)
     except (InvalidOperation, ValueError):
         return None
-    return f"{number:f}" if number.is_finite() and abs(number) < 10**18 else None
+    if not number.is_finite() or number.adjusted() > 18:
+        return None
+    return number if number.adjusted() > -20 else Decimal(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 
 from addrfrac.errors import UnreadableTrace
@@ -50,10 +51,12 @@ def read_nsys(path: Path) -> Trace:
         database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
     except sqlite3.Error as error:
         raise UnreadableTrace(f"{path.name} cannot be opened as SQLite ({error}); {EXPORT}") from error
+    database.text_factory = lambda text: text.decode("utf-8", "replace")
     try:
         return _trace(path, database)
-    except sqlite3.Error as error:
-        raise UnreadableTrace(f"{path.name} is a damaged or unknown SQLite export ({error}); {EXPORT}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from within sqlite3's own messages
+        reason = str(error).replace("\n", " ")
+        raise UnreadableTrace(f"{path.name} is a damaged or unknown SQLite export ({reason}); {EXPORT}") from error
     finally:
         database.close()
 
@@ -63,7 +66,7 @@ def _trace(path: Path, database: sqlite3.Connection) -> Trace:
     missing = [table for table in (KERNELS, STRINGS) if table not in columns]
     if missing:
         raise UnreadableTrace(f"{path.name} has no table {' and no '.join(missing)}; {EXPORT}")
-    strings = dict(database.execute(f"SELECT id, value FROM {STRINGS}"))
+    strings = {number: str(text) for number, text in database.execute(f"SELECT id, value FROM {STRINGS}")}
     tables = RawTables()
     _add_device(tables, database, columns, strings)
     losses = [
@@ -184,11 +187,11 @@ def _add_ranges(tables: RawTables, database: sqlite3.Connection, present: set[st
     start, end, thread = _numbers([row[:3] for row in rows], 3)
     names, inputs, kinds = [], [], []
     for row in rows:
-        text = row[4] if row[4] is not None else strings.get(row[5], "")
+        text = str(row[4]) if row[4] is not None else strings.get(row[5], "")
         found = NVTX_OP.match(text)
         name, sizes = (found["name"], found["sizes"]) if found else (text, None)
         names.append(name)
-        inputs.append(-1 if sizes is None else tables.inputs.id_of((sizes.encode(), b"", b"", b"")))
+        inputs.append(tables.inputs.id_of((sizes.encode(), b"", b"", b"")) if sizes and _is_json(sizes) else -1)
         kinds.append(FRAME_OP if "::" in name or name != text else FRAME_ANNOTATION)
     block = {
         "name": np.array(tables.names.ids_of(names), np.int64),
@@ -205,6 +208,15 @@ def _add_ranges(tables: RawTables, database: sqlite3.Connection, present: set[st
     assert set(block) == set(FIELDS["frames"])
     tables.add("frames", 0, dict(block))
     tables.events += len(rows)
+
+
+def _is_json(text: str) -> bool:
+    """Whether the sizes in a range's name came through whole."""
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _numbers(rows: Sequence[Sequence[Any]], width: int) -> Any:

@@ -65,6 +65,9 @@ def from_texts(values: Sequence[bytes]) -> Ints:
 def _one(text: bytes) -> int:
     try:
         microseconds = Decimal(text.decode("ascii", "replace").strip().strip('"').strip())
-        return round(microseconds * 1000) if abs(microseconds) < LIMIT_US else int(MISSING_NS)
-    except (InvalidOperation, ValueError, OverflowError):
+    except InvalidOperation:
         return int(MISSING_NS)
+    # The exponent first: arithmetic with an absurd one overflows or never ends.
+    if not microseconds.is_finite() or microseconds.adjusted() > 16 or abs(microseconds) >= LIMIT_US:
+        return int(MISSING_NS)
+    return round(microseconds * 1000) if microseconds.adjusted() > -9 else 0

@@ -18,8 +18,20 @@ HOST, THREAD = 100, 101
 LEAVE_OUT = object()
 HARMLESS = ["NaN", "-Infinity", '"bad \\x escape"', '"tab\there"', '"\\ud83d"', "1e999", "[]", '{"ph": 1}', "null"]
 """Values in an argument that nobody reads."""
-NO_STAMPS = ["NaN", "Infinity", "null", '"soon"', "[]", "{}", "true", "1e999", "-5e20"]
-WRONG_ARGS = ["null", '"text"', "[1]", "{}", "NaN", "1.5", "true", "99999999999999999999", "-7"]
+NO_STAMPS = ["NaN", "Infinity", "null", '"soon"', "[]", "{}", "true", "1e999", "-5e20", "1e99999999"]
+WRONG_ARGS = [
+    "null",
+    '"text"',
+    "[1]",
+    "{}",
+    "NaN",
+    "1.5",
+    "true",
+    "99999999999999999999",
+    "-7",
+    "1e99999999",
+    "1e-99999999",
+]
 
 
 def event(cat: str, name: str, ts: float, dur: float, pid: int, tid: int, **args: Any) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from addrfrac.errors import UnreadableTrace
+from addrfrac.errors import AddrfracError, UnreadableTrace
 from addrfrac.parse import grade, read_trace
 
 PROCESS, THREAD = 4321, 4400
@@ -160,6 +162,23 @@ def test_a_damaged_database_is_refused_in_one_line(export: Path) -> None:
     export.write_bytes(export.read_bytes()[:2000])
     with pytest.raises(UnreadableTrace, match="damaged"):
         read_trace(export)
+
+
+@given(damage=st.lists(st.tuples(st.integers(100, 1 << 20), st.integers(0, 255)), min_size=1, max_size=20))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bytes_changed_anywhere_raise_nothing_but_one_line(export: Path, damage: list[tuple[int, int]]) -> None:
+    content = bytearray(export.read_bytes())
+    for place, value in damage:
+        content[100 + place % (len(content) - 100)] = value
+    damaged = export.with_name("damaged.sqlite")
+    damaged.write_bytes(content)
+    try:
+        read_trace(damaged)
+    except AddrfracError as error:
+        refusal = str(error)
+    else:
+        return
+    assert "\n" not in refusal
 
 
 def test_a_report_that_was_not_exported_is_told_how(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def test_whole_microseconds_beyond_the_limit_are_right_all_the_same() -> None:
 
 def test_what_is_no_number_is_missing() -> None:
     assert stamps.from_floats([float("nan"), float("inf"), 1e300])[0].tolist() == [MISSING] * 3
-    assert stamps.from_texts([b"", b"null", b"true", b'"abc"', b"NaN", b"1e999999"]).tolist() == [MISSING] * 6
+    assert stamps.from_texts([b"", b"null", b"true", b'"abc"', b"NaN", b"1e99999999"]).tolist() == [MISSING] * 6
+    assert stamps.from_texts([b"1e-99999999"]).tolist() == [0]
 
 
 def test_texts_are_read_digit_by_digit() -> None:
