@@ -806,13 +806,274 @@ class RankTable:
     notes: tuple[str, ...] = ()
 
 
+# --- gains, ceilings, floors, the ladder ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmTimes:
+    """Step times of one arm: the same step, prepared one way."""
+
+    arm: str
+    """'eager', 'compile + graph', 'best-library', ..."""
+    switches: tuple[str, ...]
+    """Names of the switches that were applied, in order."""
+    launch: str
+    """'eager' or 'graph'."""
+    blocks_us: tuple[tuple[tuple[float, ...], ...], ...]
+    """[process][block][step], in the order taken; blocks of different arms took turns on the device."""
+    median_us: float
+    """Median of the processes' medians."""
+    low_us: float
+    """95 % interval of it, processes and blocks within them resampled."""
+    high_us: float
+    peak_memory_bytes: int | None
+    """Most that torch's allocator held in any of its processes while steps ran; None on a CPU."""
+    host_us: float | None
+    """Median host time to issue a step; None where it was not measured."""
+    method: str
+    """In words: clock, turns, processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """One arm against another, from interleaved blocks."""
+
+    before: str
+    after: str
+    speedup: float
+    """Before / after."""
+    low: float
+    """95 % hierarchical-bootstrap interval of `speedup`."""
+    high: float
+    saved_us: Range
+    """95 % interval of before - after, a step."""
+    verdict: Verdict
+    noise_floor: float | None
+    """|ratio - 1| of two separately built instances of the same arm (A/A); None where none was run."""
+    least_detectable: float
+    """Smallest relative change that this comparison could have told from none."""
+    processes: int
+    """Fewest processes of either arm; with one the verdict speaks of that process alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """Whether an arm still computes what the base computes."""
+
+    passed: bool | None
+    """None: it could not be judged, `method` says why."""
+    error_ratio: float | None
+    """Upper 95 % bound of (error of the arm / error of the base), both against a run in higher precision."""
+    base_error: float | None
+    """Relative Frobenius error of the base."""
+    arm_error: float | None
+    inputs: int
+    """How many inputs (samples) it was judged on."""
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingRow:
+    """The step with some of its kernels deleted, measured beside the whole step."""
+
+    what: str
+    """'all replaceable', 'class normalization', 'kernel elementwise_kernel', 'library removed', ..."""
+    kind: str
+    """'all', 'class', 'kernel', 'site' or 'complement'."""
+    nodes: int
+    """Nodes of the graph that were deleted."""
+    deleted_us: float | None
+    """Their device time in the profiled replay; None where they could not be matched to it."""
+    full_us: float | None
+    """The whole graph, in turns with the reduced one; None where the row was not measured."""
+    reduced_us: float | None
+    gain: Gain | None
+    """Whole against reduced; `gain.high` is the most that kernels of no cost could give."""
+    amdahl_of_busy: Range
+    """1 / (1 - f) for the same kernels, from the profiled shares."""
+    amdahl_of_wall: Range
+    explanation: str
+    """Why measured and Amdahl differ, in words and figures: gaps that vanish with the nodes, overlap, clocks."""
+    note: str = ""
+    """Why the row was not measured; '' where it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What a step would cost if kernels were free: its CUDA graph replayed with their nodes deleted."""
+
+    arm: str
+    """Which arm was captured: 'eager', 'compile', 'best-library'."""
+    switches: tuple[str, ...]
+    measured: bool
+    why_not: str
+    """Why there is only Amdahl's interval; '' where it was measured."""
+    nodes: int
+    kernel_nodes: int
+    labelled_nodes: int
+    """Kernel nodes whose label came from the profiled replay or their name."""
+    edges: int
+    branches: bool
+    """The graph is no chain: some node has several predecessors or successors."""
+    step_us: float | None
+    """Median of the whole graph."""
+    noise_floor: float | None
+    """A/A: two instances of the whole graph in turns."""
+    policy: str
+    rows: tuple[CeilingRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFit:
+    """Time of a memory-bound kernel as a function of its bytes: t0 + bytes / bandwidth, fitted over sizes."""
+
+    access: str
+    """'stream', 'gather', 'reduce' or 'transpose'."""
+    residency: str
+    """'cold': L2 evicted by reading before each launch; 'l2': the data was just used."""
+    t0_us: float
+    gb_per_s: float
+    low_gb_per_s: float
+    """95 % interval of the bandwidth."""
+    high_gb_per_s: float
+    largest_error: float
+    """Largest |fitted - measured| / measured over the sizes."""
+    sizes_bytes: tuple[int, ...]
+    times_us: tuple[float, ...]
+    """Median at each size."""
+    what: str
+    """In words: the kernel that was timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulPeak:
+    """The best rate of a square matrix product on random data."""
+
+    dtype: str
+    tflops: float
+    low_tflops: float
+    high_tflops: float
+    size: int
+    """M = N = K."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceModel:
+    """One card, measured once: what its memory and matrix units reach."""
+
+    schema: int
+    created: str
+    version: str
+    command: str
+    environment: Environment
+    fits: tuple[AccessFit, ...]
+    peaks: tuple[MatmulPeak, ...]
+    launch_us: float | None
+    """Host time of one eager launch of an empty elementwise kernel."""
+    graph_node_us: float | None
+    """Time a node of a graph of tiny kernels takes beyond the kernel itself (slope over lengths)."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorRow:
+    """What one distinct kernel must cost at least, and what lies above that (a step)."""
+
+    name: str
+    op: Op
+    provider: str
+    bound: Bound
+    launching_op: str | None
+    launches: float
+    device_us: float
+    bytes: Range
+    """That must move, a step; an interval where rows of an embedding may repeat. Empty where shapes are not known."""
+    flops: float | None
+    access: str
+    floor_us: Range
+    """Standalone: this op alone moves its own bytes or does its own flops, whichever takes longer."""
+    headroom_us: Range
+    """max(0, device - floor)."""
+    basis: str
+    """In words: where bytes and flops come from, or why there is no floor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floors:
+    """Floors of a step on the device it ran on."""
+
+    device_model: DeviceModel
+    rows: tuple[FloorRow, ...]
+    """Largest headroom first, whoever owns the kernel."""
+    covered_share: float
+    """Share of device time whose kernels have a floor."""
+    standalone_us: Range
+    """Replaceable ops, each moving its own bytes; library kernels at the time they take."""
+    fused_us: Range
+    """Replaceable ops moving only what must cross between library calls; empty where the data flow is not known."""
+    absorbed_us: Range
+    """Replaceable work inside the library calls' epilogues and prologues; empty likewise."""
+    step_floor_us: Range
+    """The whole step: every op at its floor, nothing overlapping."""
+    bandwidth_utilisation: Range
+    """Bytes that must move a step / (step time x cold stream bandwidth)."""
+    flops_utilisation: float | None
+    """Flops of a step / (step time x peak of its dtype)."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One free switch tried on top of those kept before it."""
+
+    name: str
+    about: str
+    switches: tuple[str, ...]
+    """All that were on, in order."""
+    launch: str
+    """'eager' or 'graph'."""
+    kept: bool
+    reason: str
+    """In words and figures: why it was kept or not, or why it does not apply here or failed."""
+    times: ArmTimes | None
+    """None where it was not measured."""
+    gain: Gain | None
+    """Against the best so far, in turns with it."""
+    parity: Parity | None
+    share_of_busy: dict[str, Range]
+    """Policy -> addressable share of the busy time that remains; {} where it was not profiled."""
+    share_of_wall: dict[str, Range]
+    busy_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The free switches, measured one after the other, and what they leave to win."""
+
+    base: str
+    rungs: tuple[Rung, ...]
+    """In the order tried; not applicable ones too."""
+    best: tuple[str, ...]
+    """Switches of the arm `best-library`."""
+    best_launch: str
+    arms: tuple[ArmTimes, ...]
+    """eager, eager + graph, compile + graph, best-library (each in processes of its own, on samples not chosen by)."""
+    gains: tuple[Gain, ...]
+    """best-library against each other arm."""
+    noise_floor: float | None
+    ceilings: tuple[Ceiling, ...] = ()
+    """Above eager, compile + graph and best-library."""
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """All that one measurement or analysis found; saved as `run.json`."""
 
     schema: int
     kind: str
-    """'profile', 'analyze' or 'capture'."""
+    """'profile', 'analyze', 'capture', 'ceiling' or 'ladder'."""
     created: str
     """ISO 8601, UTC."""
     version: str
@@ -841,6 +1102,12 @@ class Run:
     """Where --steps-by cut the trace."""
     ranks: RankTable | None = None
     """All ranks side by side; on the first run of a folder of ranks only."""
+    floors: Floors | None = None
+    """Where the device was measured and the trace has shapes."""
+    ceiling: Ceiling | None = None
+    """Of the captured step, from `addrfrac ceiling`."""
+    ladder: Ladder | None = None
+    """From `addrfrac ladder`; the accounts of such a run are of its base."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Workload-specific facts, e.g. tokens per expert, table bytes."""
     notes: tuple[str, ...] = ()

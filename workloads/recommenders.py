@@ -249,6 +249,7 @@ def _step(model: Any, shape: _Shape, batches: _Batches, configuration: Configura
         samples=configuration.batch,
         parameters=0,
         model=model,
+        optimizer=base.optimizer,
         capturable=base.capturable,
         why_not=base.why_not,
         graph_run=graph_run,

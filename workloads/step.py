@@ -28,6 +28,8 @@ class Step:
     parameters: int
     model: Any = None
     """The torch.nn.Module inside, for compiling and for substitution; None where there is none."""
+    optimizer: Any = None
+    """The torch.optim.Optimizer of a training step; None where there is none."""
     capturable: bool = True
     """Whether the step can be a CUDA graph."""
     why_not: str = ""
@@ -127,4 +129,4 @@ def training(
 
     if scaler is not None:
         rest |= {"capturable": False, "why_not": "GradScaler reads the overflow flag on the host in each step"}
-    return Step(run=run, samples=samples, parameters=parameter_count(model), model=model, **rest)
+    return Step(run=run, samples=samples, parameters=parameter_count(model), model=model, optimizer=optimizer, **rest)
