@@ -149,6 +149,11 @@ def span_of(tensor: torch.Tensor) -> int:
     return (reach + 1) * tensor.element_size()
 
 
+def misalignment(tensor: torch.Tensor) -> int:
+    """Bytes by which a tensor misses the 64-byte grid within its storage."""
+    return int(tensor.storage_offset()) * tensor.element_size() % 64
+
+
 def from_bytes(data: Any, slot: Slot, offset: int = 0) -> torch.Tensor:
     """A tensor over a buffer, laid out as its slot says."""
     dtype = DTYPES[slot.dtype]
@@ -230,16 +235,17 @@ class Arena:
         offset = GUARD_BYTES
         for tensor in tensors:
             span = span_of(tensor)
+            start = offset + misalignment(tensor)
             self.slots.append(
                 Slot(
                     shape=tuple(tensor.shape),
                     strides=tuple(tensor.stride()),
                     dtype=dtype_name(tensor.dtype),
-                    offset=offset,
+                    offset=start,
                     span=span,
                 )
             )
-            offset += (span + 63) // 64 * 64 + GUARD_BYTES
+            offset = (start + span + 63) // 64 * 64 + GUARD_BYTES
         self.size = offset
         self.fd = memory_file(self.size, sealed=True)
         self.map = mmap.mmap(self.fd, self.size)

@@ -31,11 +31,12 @@ class Inputs:
     def _guarded(self, tensor: torch.Tensor) -> torch.Tensor:
         """A view in the middle of a larger device buffer whose ends hold NaN."""
         span = span_of(tensor)
-        buffer = torch.full((span + 2 * GUARD_BYTES,), 255, dtype=torch.uint8, device=self.device)
+        start = GUARD_BYTES + tensor.data_ptr() % 64  # as misaligned as its shared bytes are
+        buffer = torch.full((start + span + GUARD_BYTES,), 255, dtype=torch.uint8, device=self.device)
         self.buffers.append(buffer)
         if not span:
             return tensor.to(self.device)
-        middle = buffer[GUARD_BYTES : GUARD_BYTES + span].view(tensor.dtype)
+        middle = buffer[start : start + span].view(tensor.dtype)
         return middle.as_strided(tensor.shape, tensor.stride(), middle.storage_offset())
 
     def refresh(self) -> None:

@@ -23,6 +23,8 @@ class Context:
     """Constants of the problem's text and the usual turning points of activations."""
     others: tuple[torch.Tensor, ...] = field(default=())
     """Floating inputs already made for the same call."""
+    gains: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Size of a dimension -> gains along it, shared by the inputs of a call."""
 
     def randn(self, shape: torch.Size | tuple[int, ...]) -> torch.Tensor:
         """Standard normal, fp64."""
@@ -76,6 +78,24 @@ def _tiles(base: torch.Tensor, c: Context) -> torch.Tensor:
         shape = [1] * base.ndim
         shape[dim] = size
         out = out * gains[positions].view(shape)
+    return out
+
+
+def _balanced(base: torch.Tensor, c: Context) -> torch.Tensor:
+    """Gains over decades that a later input of the same size undoes: no tile of a product matters less for its size."""
+    out = c.randn(base.shape)
+    for dim, size in enumerate(base.shape):
+        if size < 4:
+            continue
+        first = size not in c.gains
+        if first:
+            tiles = max(2, size // 8)
+            steps = torch.round(c.strength * (c.rand((tiles,)) - 0.5) / 0.30103)  # powers of two: products stay exact
+            positions = (torch.arange(size) * tiles // size).clamp_max(tiles - 1)
+            c.gains[size] = 2.0 ** steps[positions]
+        shape = [1] * base.ndim
+        shape[dim] = size
+        out = out * (c.gains[size] if first else 1 / c.gains[size]).view(shape)
     return out
 
 
@@ -199,6 +219,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution(name="signs", make=_signs, why="no element's sign tells another's"),
         Distribution(name="spikes", make=_spikes, strengths=(64.0, 8.0), why="estimates miss rare values"),
         Distribution(name="tiles", make=_tiles, strengths=(4.0, 2.0), why="a sample of tiles is not the whole"),
+        Distribution(name="balanced", make=_balanced, strengths=(8.0, 4.0), why="a small tile is no small part"),
         Distribution(
             name="large", make=lambda b, c: c.strength * c.randn(b.shape), strengths=(3000.0, 200.0, 20.0, 5.0)
         ),
@@ -241,12 +262,13 @@ def vary(
 ) -> list[torch.Tensor]:
     """Inputs of a distribution, in the base tensors' dtypes; with `only`, one input is changed and the rest stay."""
     made: list[torch.Tensor] = []
+    gains: dict[int, torch.Tensor] = {}
     for index, tensor in enumerate(base):
         if not tensor.is_floating_point() or (only is not None and index != only) or tensor.numel() == 0:
             made.append(tensor.clone())
             continue
         floats = tuple(t for t in made if t.is_floating_point())
-        context = Context(generator=generator, strength=strength, breakpoints=breakpoints, others=floats)
+        context = Context(generator=generator, strength=strength, breakpoints=breakpoints, others=floats, gains=gains)
         value = distribution.make(tensor, context)
         if patterns and patterns[index] is not None:
             value = torch.where(patterns[index], value, 0.0)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from addrfrac.verification.exam import Maker, Trial, Unverifiable, change_between
+from addrfrac.verification.exam import Maker, ModelState, Trial, Unverifiable, change_between
 from addrfrac.verification.reference import Arguments, ReferenceRaised
 
 _SIZES = (64.0, 8.0, 1.0)
@@ -17,6 +17,7 @@ def make_probes(maker: Maker, count: int) -> None:
     exam = maker.exam
     start = next((t for t in exam.distributions if t.name == "signs"), exam.distributions[-1])
     positions = [i for i, t in enumerate(start.arguments.tensors) if t.is_floating_point() and t.numel() > 1]
+    exam.trials += _parameter_probes(maker, start, 2 if count < 8 else 4)
     if not positions:
         exam.notes.append("no floating input to probe")
         return
@@ -32,6 +33,34 @@ def make_probes(maker: Maker, count: int) -> None:
     exam.trials += made
     if len(made) < count // 2:
         exam.notes.append(f"{len(made)} of {count} probes can be told from rounding")
+
+
+def _parameter_probes(maker: Maker, start: Trial, count: int) -> list[Trial]:
+    """One element of one parameter changed in place: what was packed from it is stale now."""
+    made = maker.exam.constructs[0]
+    values = made.states[start.state].values
+    weights = [
+        i
+        for i, e in enumerate(made.entries)
+        if e.kind == "parameter" and e.value.is_floating_point() and e.value.numel()
+    ]
+    found: list[Trial] = []
+    for index in range(count if values and weights else 0):
+        position = weights[index % len(weights)]
+        element = maker.seed() % values[position].numel()
+        for size in (8.0, 64.0):
+            changed = [v.clone() for v in values]
+            flat = changed[position].view(-1)
+            flat[element] += size * (float(flat.double().square().mean().sqrt()) or 1.0)
+            made.states.append(ModelState(name="one parameter changed", how="in place", values=changed))
+            trial = _compared(
+                maker, start, start.arguments.tensors, f"parameter probe {index}", "probe", len(made.states) - 1
+            )
+            if trial is not None:
+                found.append(trial)
+                break
+            made.states.pop()
+    return found
 
 
 def _probe(maker: Maker, start: Trial, position: int, index: int, count: int) -> Trial | None:
@@ -67,10 +96,12 @@ def _swap(maker: Maker, start: Trial, position: int) -> Trial | None:
     return _compared(maker, start, tensors, "swap", "swap")
 
 
-def _compared(maker: Maker, start: Trial, tensors: list[torch.Tensor], name: str, kind: str) -> Trial | None:
+def _compared(
+    maker: Maker, start: Trial, tensors: list[torch.Tensor], name: str, kind: str, state: int | None = None
+) -> Trial | None:
     arguments = Arguments(tree=start.arguments.tree, tensors=tensors)
     try:
-        trial = maker.trial(name, kind, arguments, start.construct, start.state)
+        trial = maker.trial(name, kind, arguments, start.construct, start.state if state is None else state)
     except (ReferenceRaised, Unverifiable):
         return None
     change = change_between(start, trial, maker.exam)

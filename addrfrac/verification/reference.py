@@ -90,7 +90,7 @@ class Handle:
 
     def place(self, arguments: Arguments) -> channel.Arena:
         """The arena of these shapes and strides, filled; the same storage serves every call of the same layout."""
-        key = hash((repr(arguments.tree), tuple((tuple(t.shape), t.stride(), t.dtype) for t in arguments.tensors)))
+        key = _layout_key(arguments)
         if key in self.arenas:
             self.arenas[key].write(arguments.tensors)
         else:
@@ -160,7 +160,8 @@ class Handle:
 
 
 def _layout_key(arguments: Arguments) -> int:
-    return hash((repr(arguments.tree), tuple((tuple(t.shape), t.stride(), t.dtype) for t in arguments.tensors)))
+    layouts = tuple((tuple(t.shape), t.stride(), t.dtype, channel.misalignment(t)) for t in arguments.tensors)
+    return hash((repr(arguments.tree), layouts))
 
 
 def raised_or(answer: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from addrfrac.verification.parameters import randomised
 from addrfrac.verification.reference import Arguments, ReferenceRaised
 
 _MOST_TRIALS = 8
+_MOST_NUMBERS = 4
+LAYOUTS = ("transposed", "offset", "reversed", "misaligned")
 
 
 def make_shapes(maker: Maker, *, quick: bool) -> None:
-    """Shape, construct and layout trials."""
+    """Shape, construct, number and layout trials."""
     most = 3 if quick else _MOST_TRIALS
     made = 0
     symbols = _symbols(maker.exam.published[0])
@@ -25,13 +27,31 @@ def make_shapes(maker: Maker, *, quick: bool) -> None:
         if made >= most:
             break
         made += _add(maker, _shape_trial, wanted)
+    if not maker.exam.text.promises:  # triangular, symmetric and diagonal matrices are square by contract
+        for place in _square_places(maker.exam.published[0])[: 1 if quick else 4]:
+            _add(maker, _oblong_trial, place)
     if not quick:
         for symbol in symbols[:3]:
             for new in (_prime_near(symbol * 3 // 4), symbol * 2):
                 if maker.exam.constructs[0].entries or maker.exam.constructs[0].init.tree:
                     made += _add(maker, _construct_trial, (symbol, new))
-    for how in ("transposed", "offset"):
+    _number_trials(maker, quick=quick)
+    for how in LAYOUTS[:2] if quick else LAYOUTS:
         _add(maker, _layout_trial, how)
+
+
+def _number_trials(maker: Maker, *, quick: bool) -> None:
+    """Plain numbers among the arguments and the constructor's, each changed by itself."""
+    for make, tree in (
+        (_number_trial, maker.exam.published[1].tree),
+        (_constructor_number_trial, maker.exam.constructs[0].init.tree),
+    ):
+        made = 0
+        for path, number in numbers_in(tree):
+            for new in _other_numbers(number):
+                if made < (1 if quick else _MOST_NUMBERS) and _add(maker, make, (path, new)):
+                    made += 1
+                    break
 
 
 def _add(maker: Maker, make: Any, wanted: Any) -> int:
@@ -128,19 +148,95 @@ def _construct_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
         return None
     init = Arguments(tree=tree, tensors=base.init.tensors)
     arguments = resized(exam.published[1], symbol, new, maker.generator)
+    return _built_trial(maker, init, f"built with {new} for {symbol}", arguments)
+
+
+def _built_trial(maker: Maker, init: Arguments, name: str, arguments: Arguments) -> Trial:
+    exam = maker.exam
     maker.current = None
     maker.reference.build(init, seed=exam.build_seed, dtype=exam.dtype)
     entries = maker.reference.entries()
     states = [ModelState(name="initial", how="initial", values=[])]
     if entries and not exam.reseeded:
         states.append(ModelState(name="random", how="load", values=randomised(entries, maker.generator)))
-    exam.constructs.append(Construct(name=f"built with {new} for {symbol}", init=init, entries=entries, states=states))
+    exam.constructs.append(Construct(name=name, init=init, entries=entries, states=states))
     index = len(exam.constructs) - 1
     try:
-        return maker.trial(exam.constructs[index].name, "construct", arguments, index, len(states) - 1)
+        return maker.trial(name, "construct", arguments, index, len(states) - 1)
     except (ReferenceRaised, Unverifiable):
         exam.constructs.pop()
         raise
+
+
+def numbers_in(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], int | float]]:
+    """Paths and values of the plain numbers in a tree of arguments."""
+    if isinstance(tree, dict):
+        value = tree.get("v")
+        if "v" in tree:
+            return [(path, value)] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
+        return [entry for key, child in tree.items() for entry in numbers_in(child, (*path, key))]
+    if isinstance(tree, list):
+        return [entry for index, child in enumerate(tree) for entry in numbers_in(child, (*path, index))]
+    return []
+
+
+def _with_number(tree: Any, path: tuple[Any, ...], new: int | float) -> Any:
+    if not path:
+        return {"v": new}
+    if isinstance(tree, dict):
+        return {key: _with_number(child, path[1:], new) if key == path[0] else child for key, child in tree.items()}
+    return [_with_number(child, path[1:], new) if index == path[0] else child for index, child in enumerate(tree)]
+
+
+def _other_numbers(number: int | float) -> list[int | float]:
+    if isinstance(number, int):
+        return [number + 1, number * 2, number - 1]
+    return [number * 1.5 + 0.125, number * 0.5]
+
+
+def _number_trial(maker: Maker, wanted: tuple[tuple[Any, ...], int | float]) -> Trial | None:
+    """The same tensors with another plain number among the arguments."""
+    path, new = wanted
+    start = next((t for t in maker.exam.distributions if t.name == "signs"), maker.exam.distributions[-1])
+    arguments = Arguments(tree=_with_number(start.arguments.tree, path, new), tensors=start.arguments.tensors)
+    trial = maker.trial(f"number {new:g} among the arguments", "shape", arguments, 0, start.state)
+    return trial if _answers_differ(start, trial) else None
+
+
+def _constructor_number_trial(maker: Maker, wanted: tuple[tuple[Any, ...], int | float]) -> Trial | None:
+    """A model built with another number, on inputs as they were."""
+    path, new = wanted
+    base = maker.exam.constructs[0].init
+    init = Arguments(tree=_with_number(base.tree, path, new), tensors=base.tensors)
+    return _built_trial(maker, init, f"built with the number {new:g}", maker.exam.published[1])
+
+
+def _answers_differ(one: Trial, other: Trial) -> bool:
+    return any(
+        a.truth.shape != b.truth.shape or not torch.equal(a.truth, b.truth)
+        for a, b in zip(one.sticks, other.sticks, strict=True)
+    )
+
+
+def _square_places(arguments: Arguments) -> list[tuple[int, int]]:
+    """(tensor, dimension) of square matrices: their two sizes may be equal by chance."""
+    return [
+        (index, dim)
+        for index, tensor in enumerate(arguments.tensors)
+        if tensor.ndim == 2 and tensor.shape[0] == tensor.shape[1] > 1
+        for dim in (0, 1)
+    ]
+
+
+def _oblong_trial(maker: Maker, place: tuple[int, int]) -> Trial | None:
+    """One dimension of one square matrix longer than the other."""
+    index, dim = place
+    base = maker.exam.published[1]
+    tensor = base.tensors[index]
+    longer = torch.cat([tensor, tensor.flip(0, 1).narrow(dim, 0, min(9, tensor.shape[dim]))], dim)
+    arguments = Arguments(tree=base.tree, tensors=[*base.tensors[:index], longer, *base.tensors[index + 1 :]])
+    state = len(maker.exam.constructs[0].states) - 1
+    return maker.trial(f"shape {tuple(longer.shape)} of argument {index}", "shape", arguments, 0, state)
 
 
 def _replaced(tree: Any, symbol: int, new: int) -> Any:
@@ -154,21 +250,31 @@ def _replaced(tree: Any, symbol: int, new: int) -> Any:
 
 
 def _layout_trial(maker: Maker, how: str) -> Trial | None:
-    """The same values in memory of another order, or in the middle of wider rows."""
+    """The same values in memory of another order, in the middle of wider rows, or off the grid of addresses."""
     start = maker.exam.distributions[-1]
     tensors, changed = [], False
     for tensor in start.arguments.tensors:
-        if tensor.ndim < 2 or not tensor.is_floating_point():
-            tensors.append(tensor)
-            continue
-        changed = True
-        if how == "transposed":
-            tensors.append(tensor.transpose(-1, -2).contiguous().transpose(-1, -2))
-        else:
-            wide = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 3), dtype=tensor.dtype)
-            wide[..., 1:-2] = tensor
-            tensors.append(wide[..., 1:-2])
+        laid = _laid_out(tensor, how) if tensor.is_floating_point() else tensor
+        changed = changed or laid is not tensor
+        tensors.append(laid)
     if not changed:
         return None
     arguments = Arguments(tree=start.arguments.tree, tensors=tensors)
     return maker.trial(f"layout {how}", "layout", arguments, 0, start.state)
+
+
+def _laid_out(tensor: torch.Tensor, how: str) -> torch.Tensor:
+    if how == "misaligned" and tensor.numel():
+        wide = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+        wide[1:] = tensor.reshape(-1)
+        return wide[1:].view(tensor.shape)
+    if how == "transposed" and tensor.ndim > 1:
+        return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+    if how == "reversed" and tensor.ndim > 2:
+        order = tuple(reversed(range(tensor.ndim)))
+        return tensor.permute(order).contiguous().permute(order)
+    if how == "offset" and tensor.ndim > 1:
+        wide = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 3), dtype=tensor.dtype)
+        wide[..., 1:-2] = tensor
+        return wide[..., 1:-2]
+    return tensor

@@ -122,7 +122,7 @@ def labels_of(findings: Findings, exam: Exam | None) -> tuple[Label, ...]:
         found.append(Label.SPECIAL_VALUES)
     if facts.get("settings"):
         found.append(Label.SETTINGS_CHANGED)
-    if any(entry.startswith(("shape", "built")) for entry in findings.refused):
+    if any(entry.startswith(("shape", "built", "number")) for entry in findings.refused):
         found.append(Label.REFUSES_SHAPES)
     if any(entry.startswith("layout") for entry in findings.refused):
         found.append(Label.REFUSES_LAYOUTS)
