@@ -50,3 +50,9 @@ class Switch:
     Raises AddrfracError where it finds that it cannot after all."""
     exact: bool = True
     """The arithmetic is the base's but for the order of sums; False where it is meant to differ (TF32)."""
+    needs: tuple[str, ...] = ()
+    """Names of switches that must be on before this one can be: alone they may win nothing, so the group is tried."""
+    own_graph: bool = False
+    """Its step replays CUDA graphs of its own, so it is launched eagerly and never captured again."""
+    slow: bool = False
+    """Takes minutes to compile: tried only where asked for (max-autotune)."""
