@@ -45,14 +45,14 @@ def measure(workload: Workload, configuration: Configuration, directory: Path, *
     try:
         with numeric_settings(configuration), TemporaryDirectory(prefix="addrfrac-") as scratch:
             facts = _measure(workload, configuration, device, directory, Path(scratch), progress)
-        _release_memory(device)
+        release_memory(device)
         return facts
     except RuntimeError as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         line = _out_of_memory_line(str(error), configuration, device)
     # Raised out here, where the frames that hold the memory are gone.
-    _release_memory(device)
+    release_memory(device)
     raise OutOfDeviceMemory(line)
 
 
@@ -72,10 +72,10 @@ def _measure(
     progress: Progress,
 ) -> Capture:
     progress("building the model")
-    step = _prepared(_built(workload, configuration, device), configuration)
+    step = _prepared(built(workload, configuration, device), configuration)
     progress("warming up")
-    estimate_s = _warm_up(step.run, configuration.warmup, device)
-    compile_facts = _compile_facts(configuration)
+    estimate_s = warm_up(step.run, configuration.warmup, device)
+    compiled = _compile_facts(configuration)
     count = clock.step_count(configuration.steps, estimate_s)
     before = environment.device_state("before", device)
     run, what, graph = step.run, "steps", None
@@ -113,7 +113,7 @@ def _measure(
         peak_memory_bytes=peak_bytes,
         rank=None,
         world_size=None,
-        extra=dict(step.extra) | compile_facts,
+        extra=dict(step.extra) | compiled,
         notes=(*step.notes, *_notes(configuration, count, states, device)),
     )
     progress("writing the trace")
@@ -140,21 +140,21 @@ def title(configuration: Configuration) -> str:
 # --- building -----------------------------------------------------------------------------------------------
 
 
-def _built(workload: Workload, configuration: Configuration, device: torch.device) -> Step:
+def built(workload: Workload, configuration: Configuration, device: torch.device) -> Step:
     """The workload's step; a bare callable from a user's file is made one."""
     try:
-        built = workload.build(configuration, device)
+        made = workload.build(configuration, device)
     except ModuleNotFoundError as error:
         raise AddrfracError(
             f"{workload.name} needs {error.name}, which is not installed; "
             f"install it with: pip install 'addrfrac[{workload.extra}]'"
         ) from error
-    if isinstance(built, Step):
-        return built
-    if callable(built):
-        return Step(run=built, samples=configuration.batch, parameters=0)
+    if isinstance(made, Step):
+        return made
+    if callable(made):
+        return Step(run=made, samples=configuration.batch, parameters=0)
     raise AddrfracError(
-        f"build of {workload.name} returned a {type(built).__name__}; return a Step or a callable without arguments"
+        f"build of {workload.name} returned a {type(made).__name__}; return a Step or a callable without arguments"
     )
 
 
@@ -177,12 +177,8 @@ def _prepared(step: Step, configuration: Configuration) -> Step:
     if configuration.execution != "compiled":
         return step
     import torch
-    import torch._dynamo
 
-    torch._dynamo.reset()
-    torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # 8 by default, then a frame silently runs eager
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    torch._dynamo.utils.counters.clear()
+    fresh_compiler()
     # Dynamo passes over the frames of torch's own modules, so a bare nn.Sequential compiles only from outside.
     if isinstance(step.model, torch.nn.Module) and not type(step.model).__module__.startswith("torch."):
         step.model.compile(dynamic=False)
@@ -190,10 +186,28 @@ def _prepared(step: Step, configuration: Configuration) -> Step:
     return dataclasses.replace(step, run=torch.compile(step.run, dynamic=False))
 
 
+def fresh_compiler() -> None:
+    """Dynamo as if nothing had been compiled in this process, and told to fail where it would silently run eager.
+
+    Its limit is eight compilations for each piece of code, over all backends and models; the ninth runs eager.
+    """
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    torch._dynamo.utils.counters.clear()
+
+
 def _compile_facts(configuration: Configuration) -> dict[str, Any]:
     """How much of the step the compiler took. Raises AddrfracError where that is nothing."""
     if configuration.execution != "compiled":
         return {}
+    return compile_facts()
+
+
+def compile_facts() -> dict[str, Any]:
+    """How much the compiler took since it was fresh. Raises AddrfracError where that is nothing."""
     import torch._dynamo
 
     counters = torch._dynamo.utils.counters
@@ -203,7 +217,7 @@ def _compile_facts(configuration: Configuration) -> dict[str, Any]:
     return {"compiled_graphs": graphs, "graph_breaks": sum(counters["graph_break"].values())}
 
 
-def _warm_up(run: Callable[[], object], steps: int, device: torch.device) -> float:
+def warm_up(run: Callable[[], object], steps: int, device: torch.device) -> float:
     """Run the first steps, on a GPU for half a second so that its clocks rise; seconds that the last one took."""
     least_s = 0.5 if device.type == "cuda" else 0.0
     began, done, seconds = time.perf_counter(), 0, 0.0
@@ -217,13 +231,13 @@ def _warm_up(run: Callable[[], object], steps: int, device: torch.device) -> flo
 
 
 def _required_graph(step: Step, device: torch.device) -> clock.Graph:
-    graph = _try_graph(step, device)
+    graph = try_graph(step, device)
     if isinstance(graph, str):
         raise AddrfracError(f"--execution graph: {graph}; use --execution eager")
     return graph
 
 
-def _try_graph(step: Step, device: torch.device) -> clock.Graph | str:
+def try_graph(step: Step, device: torch.device) -> clock.Graph | str:
     if device.type != "cuda":
         return "CUDA graphs need a CUDA device"
     if not step.capturable:
@@ -244,7 +258,7 @@ def _graph_times(
         return watch.device_times("replays of the step as a CUDA graph"), ""
     if device.type == "cuda" and step.capturable:
         progress("timing the step as a CUDA graph")
-    captured = _try_graph(step, device)
+    captured = try_graph(step, device)
     if isinstance(captured, str):
         return None, captured
     return clock.graph_times(captured, count, device), ""
@@ -269,7 +283,7 @@ def _notes(
 # --- memory -------------------------------------------------------------------------------------------------
 
 
-def _release_memory(device: torch.device) -> None:
+def release_memory(device: torch.device) -> None:
     """Give back what a measurement held, so that the next one in this process starts with all of the memory."""
     gc.collect()  # models hold themselves in cycles
     if device.type == "cuda":
@@ -278,7 +292,7 @@ def _release_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
     import torch
 
     said = str(error)

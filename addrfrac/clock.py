@@ -82,16 +82,24 @@ class Stopwatch:
     def steps(self) -> int:
         return max(0, len(self.host_ns) - 1)
 
+    def device_us(self) -> list[float]:
+        """Microseconds between events; empty on a CPU."""
+        return [a.elapsed_time(b) * 1e3 for a, b in zip(self.events, self.events[1:], strict=False)]
+
+    def host_us(self) -> list[float]:
+        """Microseconds between the host's readings."""
+        return [(b - a) / 1e3 for a, b in zip(self.host_ns, self.host_ns[1:], strict=False)]
+
     def device_times(self, what: str) -> Times | None:
         """Times between events; None on a CPU."""
         if not self.events:
             return None
-        samples = [a.elapsed_time(b) * 1e3 for a, b in zip(self.events, self.events[1:], strict=False)]
+        samples = self.device_us()
         return stats.times(samples, f"device events between {len(samples)} {what}, nothing else in between")
 
     def host_times(self, what: str) -> Times:
         """Times between the host's readings: how long the host needed to issue each step (all of it on a CPU)."""
-        samples = [(b - a) / 1e3 for a, b in zip(self.host_ns, self.host_ns[1:], strict=False)]
+        samples = self.host_us()
         method = f"host clock between {len(samples)} {what}"
         if self.events:
             whole = (self.stopped_ns - self.host_ns[0]) / 1e3 / len(samples)
@@ -121,16 +129,19 @@ class Graph:
     """The torch.cuda.CUDAGraph; its memory lives as long as this."""
 
 
-def capture_graph(run: Callable[[], object], advance: Callable[[], None] | None, device: torch.device) -> Graph | str:
+def capture_graph(
+    run: Callable[[], object], advance: Callable[[], None] | None, device: torch.device, *, keep: bool = False
+) -> Graph | str:
     """The step as a CUDA graph, or in words why it could not be captured.
 
+    `keep`: the captured graph stays beside the executable one, for `owner.raw_cuda_graph()`.
     A failed capture can leave torch's random generator and allocator in disorder: do it after everything else.
     """
     import torch
 
     cuda: Any = torch.cuda
     stream = cuda.Stream(device)
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=keep)
     current = torch.cuda.current_stream(device)
     try:
         stream.wait_stream(current)
@@ -141,6 +152,8 @@ def capture_graph(run: Callable[[], object], advance: Callable[[], None] | None,
         torch.cuda.synchronize(device)
         with torch.cuda.graph(graph, stream=stream):
             run()
+        if keep:
+            graph.instantiate()
         torch.cuda.synchronize(device)
     except RuntimeError as error:  # torch.AcceleratorError and OutOfMemoryError are among them
         torch.cuda.set_stream(current)  # a capture that fails at its end leaves its own stream behind

@@ -198,3 +198,100 @@ def _joint_freedom(a: Sampled, b: Sampled) -> float:
     if total == 0.0:
         return max(a.freedom, b.freedom)
     return total**2 / (a.variance**2 / a.freedom + b.variance**2 / b.freedom)
+
+
+# --- arms: blocks of steps within processes -------------------------------------------------------------------
+
+Blocks = Sequence[Sequence[Sequence[float]]]
+"""[process][block][step]: durations, in the order taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One arm against another."""
+
+    speedup: float
+    """Before / after, each the median of its processes' medians."""
+    low: float
+    high: float
+    saved: Range
+    """95 % interval of before - after."""
+    verdict: Verdict
+    least_detectable: float
+    """Half of the interval, relative: what lies below it could not have been told from nothing."""
+
+
+def _block_medians(blocks: Blocks) -> list[Floats]:
+    medians = [np.array([np.median(block) for block in process if len(block)], dtype=np.float64) for process in blocks]
+    kept = [each for each in medians if len(each)]
+    if not kept:
+        raise ValueError("no samples")
+    return kept
+
+
+def arm_median(blocks: Blocks) -> float:
+    """Median of the processes' medians, each of its blocks' medians. Raises ValueError where there is no sample."""
+    return float(np.median([np.median(process) for process in _block_medians(blocks)]))
+
+
+def _log_deviations(blocks: Blocks, rng: np.random.Generator) -> tuple[Floats, float]:
+    """How the logarithm of an arm's median may vary, and with how many degrees of freedom that was found.
+
+    Processes are resampled, then blocks within each: what differs between processes (addresses, autotuning, clocks)
+    never shows within one. Few units vary less than what they stand for, by (n - 1) / n, which is undone.
+    """
+    medians = _block_medians(blocks)
+    units = len(medians) if len(medians) > 1 else len(medians[0])
+    inner = np.empty((DRAWS, len(medians)))
+    for index, process in enumerate(medians):
+        inner[:, index] = np.median(process[rng.integers(0, len(process), (DRAWS, len(process)))], axis=1)
+    chosen = rng.integers(0, len(medians), (DRAWS, len(medians)))
+    drawn = np.median(np.take_along_axis(inner, chosen, axis=1), axis=1)
+    unbiased = math.sqrt(units / (units - 1.0)) if units > 1 else 1.0
+    return unbiased * (np.log(drawn) - math.log(arm_median(blocks))), max(units - 1.0, 1.0)
+
+
+def arm_interval(blocks: Blocks) -> tuple[float, float, float]:
+    """(median, low, high) of an arm's step time, with its 95 % hierarchical-bootstrap interval."""
+    deviations, freedom = _log_deviations(blocks, np.random.default_rng(SEED))
+    low, high = interval(deviations, freedom)
+    value = arm_median(blocks)
+    return value, value * math.exp(low), value * math.exp(high)
+
+
+def compare_arms(
+    before: Blocks, after: Blocks, noise_floor: float | None = None, margin: float = SAME_MARGIN
+) -> Compared:
+    """The speedup of one arm over another with its 95 % hierarchical-bootstrap interval.
+
+    The interval is never narrower than the noise floor on either side, so a gain that two instances of the same arm
+    show too is no gain. `same` where all of it lies within the margin, as `change` has it.
+    """
+    rng = np.random.default_rng(SEED)
+    of_before, freedom_before = _log_deviations(before, rng)
+    of_after, freedom_after = _log_deviations(after, rng)
+    low, high = interval(of_before - of_after, freedom_before + freedom_after)
+    floor = math.log1p(noise_floor or 0.0)
+    low, high = min(low, -floor), max(high, floor)
+    time_before, time_after = arm_median(before), arm_median(after)
+    point = math.log(time_before / time_after)
+    saved = interval(time_before * of_before - time_after * of_after, freedom_before + freedom_after)
+    within = max(margin, noise_floor or 0.0)
+    return Compared(
+        speedup=math.exp(point),
+        low=math.exp(point + low),
+        high=math.exp(point + high),
+        saved=Range(low=time_before - time_after + saved[0], high=time_before - time_after + saved[1]),
+        verdict=_opposite(_verdict(point + low, point + high, math.log1p(within))),
+        least_detectable=math.expm1((high - low) / 2),
+    )
+
+
+def _opposite(verdict: Verdict) -> Verdict:
+    """`_verdict` reads a difference of times; a speedup grows as times fall."""
+    return {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}.get(verdict, verdict)
+
+
+def noise_between(first: Blocks, second: Blocks) -> float:
+    """|ratio - 1| of two separately built instances of the same arm."""
+    return abs(arm_median(first) / arm_median(second) - 1.0)
