@@ -25,7 +25,8 @@ def ids(count: int, rows: int, indices: str) -> torch.Tensor:
     power = 1.0 - ZIPF_EXPONENT
     chance = torch.rand(count, dtype=torch.float64)
     rank = ((chance * (float(rows) ** power - 1.0) + 1.0) ** (1.0 / power)).long().sub_(1).clamp_(0, rows - 1)
-    return (rank * 2_654_435_761 + 40_503) % rows  # Knuth's multiplicative hash strews neighbours
+    strewn: torch.Tensor = (rank * 2_654_435_761 + 40_503) % rows  # Knuth's multiplicative hash strews neighbours
+    return strewn
 
 
 def bag_offsets(lengths: torch.Tensor) -> torch.Tensor:

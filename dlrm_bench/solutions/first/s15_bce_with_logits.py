@@ -1,0 +1,40 @@
+"""Loss and gradient in one pass; a partial sum a block, added up by torch.
+
+With w the weight and lw = 1 + (p - 1) y: loss = w ((1 - y) x + lw softplus(-x)), gradient = w ((1 - y) - lw sigmoid(-x)).
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from addrfrac.dlrm_bench.p15_bce_with_logits import Model
+
+
+@triton.jit
+def _loss(logits, labels, weights, positive, partial, gradient, count, tasks, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    x = tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(labels + place, mask=inside, other=0).to(tl.float32)
+    w = tl.load(weights + place, mask=inside, other=0.0).to(tl.float32)
+    lw = 1.0 + (tl.load(positive + place % tasks, mask=inside, other=1.0).to(tl.float32) - 1.0) * y
+    small = tl.exp(-tl.abs(x))
+    softplus = tl.log(1.0 + small) + tl.maximum(-x, 0.0)
+    sigmoid_of_minus = tl.where(x >= 0, small / (1.0 + small), 1.0 / (1.0 + small))
+    tl.store(partial + tl.program_id(0), tl.sum(w * ((1.0 - y) * x + lw * softplus), 0))
+    slope = w * ((1.0 - y) - lw * sigmoid_of_minus) / count
+    tl.store(gradient + place, slope.to(gradient.dtype.element_ty), mask=inside)
+
+
+class ModelNew(Model):
+    def forward(
+        self, logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, labels, weights = logits.contiguous(), labels.contiguous(), weights.contiguous()
+        count, blocks = logits.numel(), triton.cdiv(logits.numel(), 1024)
+        gradient = torch.empty_like(logits)
+        partial = torch.empty(blocks, dtype=torch.float32, device=logits.device)
+        _loss[(blocks,)](
+            logits, labels, weights, self.positive_weight, partial, gradient, count, logits.shape[1], BLOCK=1024
+        )
+        return (partial.sum() / count).to(logits.dtype), gradient
