@@ -1,6 +1,7 @@
 """Loss and gradient in one pass; a partial sum a block, added up by torch.
 
-With w the weight and lw = 1 + (p - 1) y: loss = w ((1 - y) x + lw softplus(-x)), gradient = w ((1 - y) - lw sigmoid(-x)).
+With w the weight and lw = 1 + (p - 1) y: loss = w ((1 - y) x + lw softplus(-x)) and its gradient
+w ((1 - y) - lw sigmoid(-x)).
 """
 
 import torch
