@@ -429,6 +429,25 @@ def classify(
     _write(write_names(rows, str(format)), output)
 
 
+@app.command()
+def device(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the device model is kept.")
+    ] = Path("device.json"),
+    quiet: QuietOption = False,
+) -> None:
+    """Measure this GPU once: bandwidths by access type, matrix peaks, launch costs; for --floors."""
+    from addrfrac.device_model import measure_device, save_device_model
+    from addrfrac.report.device import device_lines
+
+    model = measure_device(command=_command(), progress=_progress(quiet))
+    save_device_model(model, output)
+    for line in device_lines(model):
+        typer.echo(line)
+    typer.echo(f"saved     {output}")
+    typer.echo(f"use it    addrfrac profile WORKLOAD --floors {output}")
+
+
 def main() -> None:
     """Entry point: what a user can mend is one line on stderr and exit code 1; our own bugs keep their traceback."""
     try:
