@@ -36,10 +36,10 @@ def fit_access(*, access: str, residency: str, samples_us: Mapping[int, Sequence
         raise ValueError(f"{access} {residency}: some times are not positive")
     moved = np.asarray(sizes, dtype=np.float64)
     medians = np.array([float(np.median(each)) for each in repeats])
-    t0, per_byte = line(moved, medians)
+    t0, per_byte = (float(found[0]) for found in lines(moved, medians[None]))
     rng = np.random.default_rng(SEED)
-    draws = [line(moved, _resampled_medians(repeats, rng))[1] for _ in range(DRAWS)]
-    low, high = np.quantile([BYTES_PER_US_TO_GB_PER_S / slope for slope in draws], [0.025, 0.975])
+    drawn = np.stack([_resampled_medians(each, rng) for each in repeats], axis=1)
+    low, high = np.quantile(BYTES_PER_US_TO_GB_PER_S / lines(moved, drawn)[1], [0.025, 0.975])
     bandwidth = BYTES_PER_US_TO_GB_PER_S / per_byte
     fitted = t0 + moved * per_byte
     return AccessFit(
@@ -56,34 +56,35 @@ def fit_access(*, access: str, residency: str, samples_us: Mapping[int, Sequence
     )
 
 
-def line(moved: Floats, times_us: Floats) -> tuple[float, float]:
-    """(t0, microseconds a byte): least squares of relative errors, reweighted after Huber; neither is negative."""
-    weight = np.ones(len(moved))
-    found = (0.0, 0.0)
+def lines(moved: Floats, times_us: Floats) -> tuple[Floats, Floats]:
+    """(t0, microseconds a byte) of each row of times, shape (rows, sizes): least squares of relative errors,
+    reweighted after Huber; neither is negative."""
+    weight = np.ones_like(times_us)
+    t0, slope = _weighted(moved, times_us, weight)
     for _ in range(ROUNDS):
-        before, found = found, _weighted(moved, times_us, weight)
-        errors = np.abs(found[0] + moved * found[1] - times_us) / times_us
-        scale = max(1.4826 * float(np.median(errors)), SMALLEST_SCALE)
+        errors = np.abs(t0[:, None] + moved * slope[:, None] - times_us) / times_us
+        scale = np.maximum(1.4826 * np.median(errors, axis=1, keepdims=True), SMALLEST_SCALE)
         weight = np.minimum(1.0, TUNING * scale / np.maximum(errors, 1e-12))
-        if np.allclose(before, found, rtol=1e-9, atol=0.0):
-            break
-    return found
+        t0, slope = _weighted(moved, times_us, weight)
+    return t0, slope
 
 
-def _weighted(moved: Floats, times_us: Floats, weight: Floats) -> tuple[float, float]:
+def _weighted(moved: Floats, times_us: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Weighted least squares of t0 / t + bytes slope / t = 1; t0 is held at 0 where it would be negative."""
-    root = np.sqrt(weight)
-    columns = np.stack([root / times_us, root * moved / times_us], axis=1)
-    t0, slope = np.linalg.lstsq(columns, root, rcond=None)[0]
-    if t0 < 0.0:
-        t0, slope = 0.0, float(columns[:, 1] @ root) / float(columns[:, 1] @ columns[:, 1])
-    if slope <= 0.0:  # all sizes take as long: the largest one at least bounds the rate from below
-        slope = float(times_us[-1]) / float(moved[-1])
-    return float(t0), float(slope)
+    u, v = 1.0 / times_us, moved / times_us
+    uu, uv, vv = ((weight * product).sum(axis=1) for product in (u * u, u * v, v * v))
+    to_u, to_v = (weight * u).sum(axis=1), (weight * v).sum(axis=1)
+    determinant = uu * vv - uv * uv
+    t0, slope = (vv * to_u - uv * to_v) / determinant, (uu * to_v - uv * to_u) / determinant
+    slope = np.where(t0 < 0.0, to_v / vv, slope)
+    # Where all sizes take as long, the largest one at least bounds the rate from below.
+    slope = np.where(slope <= 0.0, times_us[:, -1] / moved[-1], slope)
+    return np.maximum(t0, 0.0), slope
 
 
-def _resampled_medians(repeats: Sequence[Floats], rng: np.random.Generator) -> Floats:
-    return np.array([float(np.median(each[rng.integers(0, len(each), len(each))])) for each in repeats])
+def _resampled_medians(samples: Floats, rng: np.random.Generator) -> Floats:
+    drawn: Floats = np.median(samples[rng.integers(0, len(samples), (DRAWS, len(samples)))], axis=1)
+    return drawn
 
 
 def time_us(fit: AccessFit, moved_bytes: float) -> float:

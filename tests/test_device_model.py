@@ -94,7 +94,7 @@ def test_a_fit_of_two_sizes_is_refused() -> None:
 
 def test_the_line_is_read_in_the_units_it_names() -> None:
     found = fitted({size: [2.0 + size / 1000.0 / 1e3] for size in (10**5, 10**6, 10**7)})
-    assert time_us(found, 1e9) == pytest.approx(2.0 + 1e6, rel=1e-6)  # a gigabyte at a gigabyte a millisecond
+    assert time_us(found, 1e9) == pytest.approx(2.0 + 1e3, rel=1e-6)  # a gigabyte at a gigabyte a millisecond
 
 
 def test_a_saved_device_model_comes_back_whole(tmp_path: Path) -> None:
