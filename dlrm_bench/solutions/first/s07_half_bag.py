@@ -1,4 +1,4 @@
-"""One warp a bag, eight bf16 rows in flight, sums in fp32."""
+"""One warp a bag, eight fp16 rows in flight, sums in fp32."""
 
 import torch
 import triton
