@@ -37,6 +37,37 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the errors of one truth are measured against."""
+
+    floor: float
+    norm: float
+    spread: float
+    """Norm of the distance from its mean."""
+    largest: float
+    slices: tuple[torch.Tensor, ...]
+    leasts: tuple[float, ...]
+    """For each of `slices` the norm below which a slice counts as zero."""
+    numel: int
+
+
+def sizes_of(truth: torch.Tensor, floor: float) -> Sizes:
+    """Norms of a truth, as a whole and by slices."""
+    truth = widened(truth)
+    slices = slice_norms(truth)
+    count = truth.numel()
+    return Sizes(
+        floor=floor,
+        norm=norm(truth),
+        spread=norm(truth - truth.mean()) if count else 0.0,
+        largest=float(truth.abs().max()) if count else 0.0,
+        slices=slices,
+        leasts=tuple(floor * math.sqrt(count / max(1, s.numel())) + _TINY for s in slices),
+        numel=count,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
     """The truth of one output with what it takes to judge another."""
 
@@ -49,6 +80,8 @@ class Yardstick:
     """For integer outputs: positions that honest computation may decide either way (near ties)."""
     selection: Selection | None = None
     """For indices into an input: what they pick; equal elements may be picked in any order."""
+    sizes: Sizes | None = None
+    """None for integers."""
 
 
 def class_epsilon(precision: PrecisionClass, dtype: str) -> float:
@@ -78,27 +111,26 @@ def slice_norms(values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def measure(output: torch.Tensor, truth: torch.Tensor, floor: float) -> Closeness:
     """Four errors of an output of the truth's shape; both are taken to fp64 here."""
-    output, truth = widened(output), widened(truth)
-    finite = bool(torch.isfinite(output).all())
-    if truth.numel() == 0:
-        return Closeness(relative_frobenius=0.0, normalised_max=0.0, worst_slice=0.0, centred=0.0, finite=finite)
-    if not finite:
+    error = widened(output) - widened(truth)
+    return _closeness(error, slice_norms(error), sizes_of(truth, floor))
+
+
+def _closeness(error: torch.Tensor, errors: tuple[torch.Tensor, ...], sizes: Sizes) -> Closeness:
+    """Four errors from an error and the norms of its slices; an output that is not finite has none that is."""
+    if sizes.numel == 0:
+        return Closeness(relative_frobenius=0.0, normalised_max=0.0, worst_slice=0.0, centred=0.0, finite=True)
+    error_norm = norm(error)
+    if not math.isfinite(error_norm):  # a NaN or an infinity anywhere reaches the norm
         inf = math.inf
         return Closeness(relative_frobenius=inf, normalised_max=inf, worst_slice=inf, centred=inf, finite=False)
-    error = output - truth
-    least = floor * math.sqrt(truth.numel()) + _TINY
-    error_norm = norm(error)
-    spread = norm(truth - truth.mean())
-    slices = [
-        float((e / t.clamp_min(floor * math.sqrt(truth.numel() / t.numel()) + _TINY)).max())
-        for e, t in zip(slice_norms(error), slice_norms(truth), strict=True)
-    ]
-    relative = error_norm / max(norm(truth), least)
+    least = sizes.floor * math.sqrt(sizes.numel) + _TINY
+    slices = [float((e / t.clamp_min(low)).max()) for e, t, low in zip(errors, sizes.slices, sizes.leasts, strict=True)]
+    relative = error_norm / max(sizes.norm, least)
     # a single number, or equal ones, have no distance from their mean
-    centred = error_norm / max(spread, least) if spread > 1e-9 * norm(truth) else relative
+    centred = error_norm / max(sizes.spread, least) if sizes.spread > 1e-9 * sizes.norm else relative
     return Closeness(
         relative_frobenius=relative,
-        normalised_max=float(error.abs().max()) / max(float(truth.abs().max()), floor + _TINY),
+        normalised_max=float(error.abs().max()) / max(sizes.largest, sizes.floor + _TINY),
         worst_slice=max(slices, default=0.0),
         centred=centred,
         finite=True,
@@ -140,53 +172,56 @@ def yardstick(
         return Yardstick(truth=truth, floor=0.0, classes=(), ambiguous=ambiguous)
     floor = 1e-6 * input_rms
     truth = widened(truth)
+    sizes = sizes_of(truth, floor)
     classes = []
-    errors: list[torch.Tensor] = []
+    found: list[Closeness] = []
+    noise = tuple(torch.zeros_like(s) for s in sizes.slices)
+
+    def heed(error: torch.Tensor) -> None:
+        nonlocal noise
+        errors = slice_norms(error)
+        found.append(_closeness(error, errors, sizes))
+        noise = tuple(torch.maximum(n, e) for n, e in zip(noise, errors, strict=True))
+
     if nudged is not None and dtype not in ("float16", "bfloat16"):
-        errors.append((widened(nudged) - truth) * max(1.0, math.sqrt(reduction_length) / 4))
+        heed((widened(nudged) - truth) * max(1.0, math.sqrt(reduction_length) / 4))
     for precision, outputs in honest.items():
-        errors += [widened(output) - truth for output in outputs]
+        for output in outputs:
+            heed(widened(output) - truth)
         minimum = FLOOR_EPSILONS * EPSILON["float32"] * math.sqrt(max(1.0, reduction_length))
         if precision is not PrecisionClass.FP32:
             minimum += 2 * class_epsilon(precision, dtype)
-        classes.append(_allowance(precision, truth, errors, minimum, floor))
-    return Yardstick(truth=truth, floor=floor, classes=(*classes, _cap(truth, errors, floor)), ambiguous=None)
+        classes.append(_allowance(precision, sizes, found, noise, minimum))
+    return Yardstick(truth=truth, floor=floor, classes=(*classes, _cap(sizes, noise)), ambiguous=None, sizes=sizes)
 
 
 def _allowance(
-    precision: PrecisionClass, truth: torch.Tensor, errors: list[torch.Tensor], minimum: float, floor: float
+    precision: PrecisionClass, sizes: Sizes, found: list[Closeness], noise: tuple[torch.Tensor, ...], minimum: float
 ) -> Allowance:
-    measured = [measure(truth + error, truth, floor) for error in errors]
     slices = []
-    for index, norms in enumerate(slice_norms(truth)):
-        noise = torch.stack([slice_norms(error)[index] for error in errors]).amax(0)
-        typical = noise.median()
-        least = floor * math.sqrt(truth.numel() / norms.numel()) + _TINY
-        wide = torch.maximum(HEADROOM * torch.maximum(noise, typical), minimum * norms.clamp_min(least))
-        slices.append(torch.minimum(wide, MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * noise).clamp_min(least)))
-    spread = norm(truth - truth.mean()) if truth.numel() else 0.0
-    condition = norm(truth) / spread if spread > 1e-9 * norm(truth) and spread > 0 else 1.0
+    for norms, errors, least in zip(sizes.slices, noise, sizes.leasts, strict=True):
+        wide = torch.maximum(HEADROOM * torch.maximum(errors, errors.median()), minimum * norms.clamp_min(least))
+        slices.append(torch.minimum(wide, MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * errors).clamp_min(least)))
+    condition = sizes.norm / sizes.spread if sizes.spread > 1e-9 * sizes.norm and sizes.spread > 0 else 1.0
     return Allowance(
         precision=precision,
-        relative_frobenius=min(RELATIVE_CAP, max(HEADROOM * max(m.relative_frobenius for m in measured), minimum)),
-        normalised_max=min(MAXIMUM_CAP, max(HEADROOM * max(m.normalised_max for m in measured), minimum)),
-        centred=max(HEADROOM * max(m.centred for m in measured), minimum * max(1.0, condition)),
+        relative_frobenius=min(RELATIVE_CAP, max(HEADROOM * max(m.relative_frobenius for m in found), minimum)),
+        normalised_max=min(MAXIMUM_CAP, max(HEADROOM * max(m.normalised_max for m in found), minimum)),
+        centred=max(HEADROOM * max(m.centred for m in found), minimum * max(1.0, condition)),
         slices=tuple(slices),
     )
 
 
-def _cap(truth: torch.Tensor, errors: list[torch.Tensor], floor: float) -> Allowance:
-    slices = []
-    for index, norms in enumerate(slice_norms(truth)):
-        noise = torch.stack([slice_norms(error)[index] for error in errors]).amax(0)
-        least = floor * math.sqrt(truth.numel() / norms.numel()) + _TINY
-        slices.append(MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * noise).clamp_min(least))
+def _cap(sizes: Sizes, noise: tuple[torch.Tensor, ...]) -> Allowance:
     return Allowance(
         precision=PrecisionClass.APPROX,
         relative_frobenius=RELATIVE_CAP,
         normalised_max=MAXIMUM_CAP,
         centred=math.inf,
-        slices=tuple(slices),
+        slices=tuple(
+            MAXIMUM_CAP * torch.maximum(norms, NOISE_WEIGHT * errors).clamp_min(least)
+            for norms, errors, least in zip(sizes.slices, noise, sizes.leasts, strict=True)
+        ),
     )
 
 
@@ -205,14 +240,15 @@ def judge(output: torch.Tensor, stick: Yardstick) -> Judgement:
     """The finest class whose every limit an output keeps; NONE where it keeps none."""
     if stick.ambiguous is not None:
         return _judge_exact(output, stick)
-    output = widened(output)
-    found = measure(output, stick.truth, stick.floor)
+    assert stick.sizes is not None
+    error = widened(output) - stick.truth
+    errors = slice_norms(error)
+    found = _closeness(error, errors, stick.sizes)
     if not found.finite:
         where = int((~torch.isfinite(output)).sum())
         return Judgement(
             precision=PrecisionClass.NONE, closeness=found, figure=math.inf, detail=f"{where} elements not finite"
         )
-    errors = slice_norms(output - stick.truth)
     last = ("", math.inf)
     for allowance in stick.classes:
         last = _worst(found, errors, allowance)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from addrfrac.verification import inputs as distributions
-from addrfrac.verification.closeness import Yardstick, class_epsilon, measure, norm, widened, yardstick
+from addrfrac.verification.closeness import Yardstick, class_epsilon, norm, widened, yardstick
 from addrfrac.verification.parameters import Entry, randomised
 from addrfrac.verification.precision import EPSILON
 from addrfrac.verification.processes import Server
@@ -202,7 +202,10 @@ class Maker:
         seed = self.call_seeds[self.made % len(self.call_seeds)]
         self.made += 1
         dtype = self.exam.dtype
-        truth = self.reference.truth(arguments, how="exact", seed=seed, dtype=dtype)
+        coarser = self._coarser()
+        hows = ["exact", "nudged", *coarser.values()]
+        answers = dict(zip(hows, self.reference.truths(arguments, hows=hows, seed=seed, dtype=dtype), strict=True))
+        truth, nudged = answers["exact"], answers["nudged"]
         native = self.reference.call(arguments, seed=seed)
         after = [t.clone() for t in native.inputs_after]
         self.restore()
@@ -212,13 +215,13 @@ class Maker:
             raise Unverifiable("the reference overflows")
         if name != "published" and self._revives(truth):
             raise Unverifiable("its products leave the dtype's range and come back")
-        honest = self._honest(arguments, seed, native)
-        nudged = self.reference.truth(arguments, how="nudged", seed=seed, dtype=dtype)
+        honest = {PrecisionClass.HALF if dtype in _HALVES else PrecisionClass.FP32: native.tensors}
+        honest |= {precision: answers[how] for precision, how in coarser.items()}
         rms = [_rms(t) for t in arguments.tensors if t.is_floating_point()]
         sticks = [
             yardstick(
                 t,
-                {precision: [outputs[i] for outputs in found] for precision, found in honest.items()},
+                {precision: [outputs[i]] for precision, outputs in honest.items()},
                 dtype=dtype,
                 reduction_length=self.exam.reduction_length,
                 input_rms=min(rms, default=0.0),
@@ -231,7 +234,7 @@ class Maker:
             if stick.ambiguous is not None:
                 if stick.truth.numel() and float(stick.ambiguous.double().mean()) > 0.5:
                     raise Unverifiable("most of its integers are near ties")
-            elif measure(output, stick.truth, stick.floor).relative_frobenius > self._usable(name):
+            elif _off_by(output, stick) > self._usable(name):
                 raise Unverifiable("the reference is rounding noise")
         return Trial(
             name=name,
@@ -268,22 +271,19 @@ class Maker:
             return 2 * USABLE_ERROR
         return USABLE_ERROR if name == "published" else WELL_CONDITIONED
 
-    def _honest(
-        self, arguments: Arguments, seed: int, native: Output
-    ) -> dict[PrecisionClass, list[list[torch.Tensor]]]:
-        """Outputs of honest computation for each class, finest first."""
-        dtype = self.exam.dtype
+    def _coarser(self) -> dict[PrecisionClass, str]:
+        """Classes coarser than the dtype's own, finest first, with the rounding of each."""
+        if self.exam.dtype in _HALVES:
+            return {}
+        half = {PrecisionClass.HALF: "half"}
+        return {PrecisionClass.TF32: "tf32", **half} if self.exam.matmul else half
 
-        def rounded(how: str) -> list[torch.Tensor]:
-            return self.reference.truth(arguments, how=how, seed=seed, dtype=dtype)
 
-        if dtype in _HALVES:
-            return {PrecisionClass.HALF: [native.tensors]}
-        honest = {PrecisionClass.FP32: [native.tensors]}
-        if self.exam.matmul:
-            honest[PrecisionClass.TF32] = [rounded("tf32")]
-        honest[PrecisionClass.HALF] = [rounded("half")]
-        return honest
+def _off_by(output: torch.Tensor, stick: Yardstick) -> float:
+    """Relative Frobenius error of the reference itself."""
+    assert stick.sizes is not None
+    least = stick.floor * math.sqrt(stick.sizes.numel) + 1e-300
+    return norm(widened(output) - stick.truth) / max(stick.sizes.norm, least)
 
 
 def _rms(tensor: torch.Tensor) -> float:

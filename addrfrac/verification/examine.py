@@ -79,9 +79,9 @@ def examine(
         "special": _special,
         "evidence": _evidence,
         "tripwires": _tripwires,
+        "sealed": _sealed,
         "shapes": _shapes,
         "processes": _processes,
-        "sealed": _sealed,
     }
     name = "build"
     try:
@@ -97,6 +97,8 @@ def examine(
                     break
     except WorkerFailure as error:
         findings.add(name, error.status, error.reason)
+    except Dead:
+        findings.facts["stopped_early"] = True
     finally:
         ended = candidate.handle.worker.end()
         findings.facts["left"] = ended.get("left", 0)
@@ -121,6 +123,10 @@ def _build(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.
     made = candidate.exam.constructs[0]
     if made.entries and candidate.mapping.how == "none" and not candidate.exam.reseeded:
         raise NeedsReseeding
+
+
+class Dead(Exception):
+    """The candidate's process died of a check that said why; nothing more can be asked of it."""
 
 
 class NeedsReseeding(Exception):
@@ -311,6 +317,10 @@ def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: ran
     except ReferenceRaised as error:
         answer = {"tensors": [], "attached": [False], "error": str(error)}
     tensors = answer["tensors"]
+    if answer.get("changed"):
+        where = f"input {answer['changed'][0]} is written over when gradients are asked for"
+        findings.add("gradients", Status.CHANGED_STATE, where)
+        return
     if not tensors:
         findings.facts["inference_only"] = True
         status = Status.WRONG_GRADIENTS if candidate.exam.trains else Status.PASSED
@@ -469,7 +479,7 @@ def _sealed(candidate: Candidate, findings: Findings, _quick: bool, _rng: random
         if "signal" not in failure.reason:
             raise
         findings.add("sealed", Status.CHANGED_STATE, "it writes to its inputs, whether it puts them back or not")
-        return
+        raise Dead from failure
     findings.add("sealed", Status.PASSED, "inputs are only read")
 
 

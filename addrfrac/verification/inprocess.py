@@ -15,6 +15,7 @@ import torch
 from addrfrac.verification import channel
 from addrfrac.verification.foreign import Raised, attempt
 from addrfrac.verification.processes import Server, Worker, WorkerFailure
+from addrfrac.verification.protocols import PROTOCOLS
 from addrfrac.verification.records import Check, Credit, Hint, PrecisionClass, Protocol, Status, Verdict
 from addrfrac.verification.sources import Target
 from addrfrac.verification.targets import Loaded
@@ -117,11 +118,40 @@ def _compare(reference: torch.Tensor, output: Any, protocol: dict[str, Any], dty
     return True, f"relative Frobenius {relative:.2e}, normalised max {maximum:.2e}"
 
 
+def accepted_by_published(server: Server, target: Target, *, timeout_s: float) -> dict[str, bool | None]:
+    """What each published protocol says of a target, its modules loaded anew for each; one process while it lives."""
+    found: dict[str, bool | None] = {}
+    worker: Worker | None = None
+    for protocol in PROTOCOLS.values():
+        if not protocol.in_process:
+            continue
+        worker = Worker(server, timeout_s=timeout_s) if worker is None else worker
+        try:
+            found[protocol.name] = _ask(worker, target, protocol)[0]
+        except WorkerFailure:
+            found[protocol.name] = False
+            worker.end()
+            worker = None
+    if worker is not None:
+        worker.end()
+    return found
+
+
 def published_accepts(
     server: Server, target: Target, protocol: Protocol, *, timeout_s: float = 60.0
 ) -> tuple[bool, str, Worker]:
     """What the protocol says of a target, and the ended worker it was said in."""
     worker = Worker(server, timeout_s=timeout_s)
+    try:
+        accepted, detail = _ask(worker, target, protocol)
+    except WorkerFailure as error:
+        return False, error.reason, worker
+    finally:
+        worker.end()
+    return accepted, detail, worker
+
+
+def _ask(worker: Worker, target: Target, protocol: Protocol) -> tuple[bool, str]:
     texts = [target.problem.text.encode(), target.solution.text.encode()]
     fds = []
     for text in texts:
@@ -142,15 +172,12 @@ def published_accepts(
             },
             tuple(fds),
         )
-    except WorkerFailure as error:
-        return False, error.reason, worker
     finally:
         for fd in fds:
             os.close(fd)
-        worker.end()
     if "raised" in answer:
-        return False, f"{answer['raised'].get('type')}: {answer['raised'].get('text')}", worker
-    return bool(answer.get("accepted")), str(answer.get("detail")), worker
+        return False, f"{answer['raised'].get('type')}: {answer['raised'].get('text')}"
+    return bool(answer.get("accepted")), str(answer.get("detail"))
 
 
 def published_verdict(

@@ -16,8 +16,8 @@ from addrfrac.verification.check import Exams, check_target
 from addrfrac.verification.fixtures.fixture import PREAMBLE
 from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
-from addrfrac.verification.inprocess import published_accepts
-from addrfrac.verification.processes import start_server
+from addrfrac.verification.inprocess import accepted_by_published
+from addrfrac.verification.processes import Server
 from addrfrac.verification.protocols import ADDRFRAC, PROTOCOLS
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import MutationScore
@@ -125,23 +125,19 @@ def all_mutants() -> list[Mutant]:
     return found
 
 
-def survivors_of(problem: str, device: str) -> tuple[int, dict[str, list[str]]]:
+def survivors_of(server: Server, problem: str) -> tuple[int, dict[str, list[str]]]:
     """Mutants of one source that count, and those that each protocol accepts."""
-    import torch
-
-    torch.set_num_threads(1)
     counted = [m for m in all_mutants() if m.problem == problem and m.name not in EQUIVALENT]
     survivors: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
     source = Source(text=PROBLEMS[problem])
-    with start_server(device) as server:
-        exams = Exams(server, source, quick=True)
-        for mutant in counted:
-            target = Target(name=mutant.name, problem=source, solution=Source(text=mutant.text))
-            if check_target(server, target, exams=exams, quick=True, timeout_s=10.0, timing=False).passed:
-                survivors[ADDRFRAC.name].append(mutant.name)
-            for protocol in PROTOCOLS.values():
-                if protocol.in_process and published_accepts(server, target, protocol, timeout_s=10.0)[0]:
-                    survivors[protocol.name].append(mutant.name)
+    exams = Exams(server, source, quick=True)
+    for mutant in counted:
+        target = Target(name=mutant.name, problem=source, solution=Source(text=mutant.text))
+        if check_target(server, target, exams=exams, quick=True, timeout_s=10.0, timing=False).passed:
+            survivors[ADDRFRAC.name].append(mutant.name)
+        for name, accepted in accepted_by_published(server, target, timeout_s=10.0).items():
+            if accepted:
+                survivors[name].append(mutant.name)
     return len(counted), survivors
 
 

@@ -190,10 +190,18 @@ class Reference(Handle):
 
     def truth(self, arguments: Arguments, *, how: str, seed: int, dtype: str) -> list[torch.Tensor]:
         """Outputs in fp64, inputs and parameters exact or rounded to a class."""
+        return self.truths(arguments, hows=[how], seed=seed, dtype=dtype)[0]
+
+    def truths(self, arguments: Arguments, *, hows: list[str], seed: int, dtype: str) -> list[list[torch.Tensor]]:
+        """Outputs in fp64 for each way to round, in one request."""
         arena = self.place(arguments)
-        answer = self.ask({"op": "truth", "key": arena.key, "how": how, "seed": seed, "dtype": dtype})
+        answer = self.ask({"op": "truth", "key": arena.key, "hows": hows, "seed": seed, "dtype": dtype})
         tensors: list[torch.Tensor] = answer["tensors"]
-        return tensors[: int(answer["count"])]
+        found = []
+        for count in answer["counts"]:
+            found.append(tensors[: int(count)])
+            tensors = tensors[int(count) :]
+        return found
 
     def traced(self, arguments: Arguments, seed: int) -> dict[str, Any]:
         """Operations of one call."""

@@ -6,8 +6,9 @@ import importlib
 import multiprocessing
 import pkgutil
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import addrfrac
@@ -16,12 +17,13 @@ from addrfrac.verification import fixtures as fixtures_package
 from addrfrac.verification.check import Exams, check_target
 from addrfrac.verification.fixtures.catalogue import ROWS, WITHOUT_FIXTURE
 from addrfrac.verification.fixtures.fixture import Fixture
+from addrfrac.verification.fixtures.harness import HARNESS_CHECKS, HarnessCheck
 from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
-from addrfrac.verification.inprocess import published_accepts
+from addrfrac.verification.inprocess import accepted_by_published
 from addrfrac.verification.mutants import mutation_scores, survivors_of
 from addrfrac.verification.processes import Server, WorkerFailure, start_server
-from addrfrac.verification.protocols import ADDRFRAC, PROTOCOLS
+from addrfrac.verification.protocols import ADDRFRAC
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import SCHEMA, FixtureOutcome, Layer, MutationScore, Rate, SelfTestResult
 from addrfrac.verification.reference import ReferenceRaised
@@ -40,8 +42,6 @@ def all_fixtures() -> list[Fixture]:
 
 def covered_rows(device: str) -> dict[str, list[str]]:
     """Catalogue row -> ids of fixtures and harness checks that stand for it on a device."""
-    from addrfrac.verification.fixtures.harness import HARNESS_CHECKS, HarnessCheck
-
     found: dict[str, list[str]] = {}
     items: list[Fixture | HarnessCheck] = [*all_fixtures(), *HARNESS_CHECKS]
     for item in items:
@@ -50,6 +50,33 @@ def covered_rows(device: str) -> dict[str, list[str]]:
         for row in (item.id[:3], *item.rows):
             found.setdefault(row, []).append(item.id)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A part of the self-test that one process does at a stretch."""
+
+    name: str
+    seconds: float
+    """About how long it takes; the longest are begun first."""
+    fixtures: tuple[Fixture, ...] = ()
+    checks: tuple[str, ...] = ()
+    """Ids of checks of our own code."""
+    mutated: str = ""
+    """Problem whose solution is mutated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of a task."""
+
+    outcomes: tuple[FixtureOutcome, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    mutants: tuple[int, dict[str, list[str]]] | None = None
+
+
+_MOST_TOGETHER = 16
+_EXAM_S, _MUTANTS_S = 2.0, 20.0
 
 
 def selftest(
@@ -63,74 +90,95 @@ def selftest(
 ) -> SelfTestResult:
     """Run every fixture of a device; `only` keeps ids with these beginnings."""
     started = time.monotonic()
-    wanted = [
-        fixture
-        for fixture in all_fixtures()
-        if fixture.device in ("any", device) and (not only or fixture.id.startswith(only))
-    ]
-    groups: dict[str, list[Fixture]] = {}
-    for fixture in wanted:
-        groups.setdefault(f"{fixture.problem}/{fixture.dtype}", []).append(fixture)
-    batches = _batches(list(groups.values()), jobs)
+    tasks = sorted(_tasks(device, only, mutants=mutants and not only), key=lambda task: -task.seconds)
     outcomes: list[FixtureOutcome] = []
     layers: tuple[Layer, ...] = ()
-    if len(batches) > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(len(batches), mp_context=context) as pool:
-            for finished, found in pool.map(_run_batch, batches, [device] * len(batches), [protocols] * len(batches)):
-                outcomes += finished
-                layers = found or layers
-    else:
-        for batch in batches:
-            done, layers = _run_batch(batch, device, protocols, progress)
-            outcomes += done
-    outcomes += _harness_outcomes(device, only)
+    scores: list[tuple[int, dict[str, list[str]]]] = []
+    for done in _all_done(tasks, device, jobs, protocols):
+        outcomes += done.outcomes
+        layers = done.layers or layers
+        if done.mutants is not None:
+            scores.append(done.mutants)
+        if progress is not None:
+            for outcome in done.outcomes:
+                progress(f"{outcome.id}: {outcome.status}" + ("" if outcome.right else "  NOT AS EXPECTED"))
     outcomes.sort(key=lambda outcome: (outcome.kind == "honest", outcome.id))
-    scores, equivalent = _mutation(device, jobs) if mutants and not only else ((), ())
     return summarised(
-        outcomes, device=device, layers=layers, seconds=time.monotonic() - started, scores=scores, equivalent=equivalent
+        outcomes,
+        device=device,
+        layers=layers,
+        seconds=time.monotonic() - started,
+        scores=mutation_scores(scores) if scores else (),
+        equivalent=tuple(f"{name}: {why}" for name, why in EQUIVALENT.items()) if scores else (),
     )
 
 
-def _mutation(device: str, jobs: int) -> tuple[tuple[MutationScore, ...], tuple[str, ...]]:
-    """Mutation scores, the sources dealt out over processes; and the mutants that are left out as equivalent."""
-    names = list(SOURCES)
-    if jobs == 1:
-        found = [survivors_of(name, device) for name in names]
-    else:
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            found = list(pool.map(survivors_of, names, [device] * len(names)))
-    return mutation_scores(found), tuple(EQUIVALENT)
+def _tasks(device: str, only: tuple[str, ...], *, mutants: bool) -> list[Task]:
+    """Fixtures of one problem together, as they share its exam, in parts that can be dealt out."""
+    groups: dict[tuple[str, str], list[Fixture]] = {}
+    for fixture in all_fixtures():
+        if fixture.device in ("any", device) and (not only or fixture.id.startswith(only)):
+            groups.setdefault((fixture.problem, fixture.dtype), []).append(fixture)
+    found = []
+    for (problem, dtype), fixtures in groups.items():
+        fixtures.sort(key=lambda fixture: -fixture.seconds)
+        for start in range(0, len(fixtures), _MOST_TOGETHER):
+            part = fixtures[start : start + _MOST_TOGETHER]
+            seconds = _EXAM_S + sum(fixture.seconds for fixture in part)
+            found.append(Task(name=f"{problem} {dtype}", seconds=seconds, fixtures=tuple(part)))
+    checks = tuple(
+        check.id
+        for check in HARNESS_CHECKS
+        if check.device in ("any", device) and (not only or check.id.startswith(only))
+    )
+    if checks:
+        found.append(Task(name="checks of our own code", seconds=len(checks), checks=checks))
+    if mutants:
+        found += [Task(name=f"mutants of {name}", seconds=_MUTANTS_S, mutated=name) for name in SOURCES]
+    return found
 
 
-def _batches(groups: list[list[Fixture]], jobs: int) -> list[list[Fixture]]:
-    """Groups of one problem kept together, dealt out so that batches are about equally long."""
-    batches: list[list[Fixture]] = [[] for _ in range(max(1, jobs))]
-    for group in sorted(groups, key=len, reverse=True):
-        min(batches, key=len).extend(group)
-    return [batch for batch in batches if batch]
+def _all_done(tasks: list[Task], device: str, jobs: int, protocols: bool) -> Iterator[Done]:
+    """Every task in this process, or in several as each becomes free."""
+    if min(jobs, len(tasks)) <= 1:
+        with start_server(device) as server:
+            for task in tasks:
+                yield _do(server, task, device, protocols)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
+        waiting = [pool.submit(_do_apart, task, device, protocols) for task in tasks]
+        for future in as_completed(waiting):
+            yield future.result()
 
 
-def _run_batch(
-    batch: list[Fixture], device: str, protocols: bool, progress: Progress | None = None
-) -> tuple[list[FixtureOutcome], tuple[Layer, ...]]:
+_servers: dict[str, Server] = {}
+
+
+def _do_apart(task: Task, device: str, protocols: bool) -> Done:
+    """A task in a process of the pool, which keeps its server from task to task."""
     import torch
 
     torch.set_num_threads(1)
+    if device not in _servers or _servers[device].process.poll() is not None:
+        _servers[device] = start_server(device)
+    return _do(_servers[device], task, device, protocols)
+
+
+def _do(server: Server, task: Task, device: str, protocols: bool) -> Done:
+    if task.mutated:
+        return Done(mutants=survivors_of(server, task.mutated))
+    if task.checks:
+        return Done(outcomes=tuple(_harness_outcome(server, c) for c in HARNESS_CHECKS if c.id in task.checks))
+    first = task.fixtures[0]
+    exams = Exams(server, Source(text=PROBLEMS[first.problem]), dtype=first.dtype)
     outcomes: list[FixtureOutcome] = []
     layers: tuple[Layer, ...] = ()
-    with start_server(device) as server:
-        exams: dict[tuple[str, str], Exams] = {}
-        for fixture in batch:
-            key = (fixture.problem, fixture.dtype)
-            if key not in exams:
-                exams[key] = Exams(server, Source(text=PROBLEMS[fixture.problem]), dtype=fixture.dtype)
-            outcome, found = run_fixture(server, fixture, exams[key], protocols=protocols)
-            layers = found or layers
-            outcomes.append(outcome)
-            if progress is not None:
-                progress(f"{outcome.id}: {outcome.status}" + ("" if outcome.right else "  NOT AS EXPECTED"))
-    return outcomes, layers
+    for fixture in task.fixtures:
+        outcome, found = run_fixture(server, fixture, exams, protocols=protocols)
+        layers = found or layers
+        outcomes.append(outcome)
+    return Done(outcomes=tuple(outcomes), layers=layers)
 
 
 def run_fixture(
@@ -146,11 +194,8 @@ def run_fixture(
     started = time.monotonic()
     verdict = check_target(server, target, exams=exams, timeout_s=fixture.timeout_s, timing=fixture.timing)
     accepted: dict[str, bool | None] = {}
-    for protocol in PROTOCOLS.values():
-        if protocol.in_process and protocols:
-            accepted[protocol.name] = published_accepts(
-                server, target, protocol, timeout_s=min(10.0, fixture.timeout_s)
-            )[0]
+    if protocols:
+        accepted |= accepted_by_published(server, target, timeout_s=min(10.0, fixture.timeout_s))
     right = verdict.passed if fixture.honest else is_caught(fixture, verdict.status, verdict.labels)
     accepted[ADDRFRAC.name] = verdict.passed and (fixture.honest or not right)
     outcome = FixtureOutcome(
@@ -173,35 +218,26 @@ def is_caught(fixture: Fixture, status: object, labels: tuple[object, ...]) -> b
     return status in fixture.expect or any(label in fixture.expect for label in labels)
 
 
-def _harness_outcomes(device: str, only: tuple[str, ...]) -> list[FixtureOutcome]:
-    from addrfrac.verification.fixtures.harness import HARNESS_CHECKS
-
-    wanted = [c for c in HARNESS_CHECKS if c.device in ("any", device) and (not only or c.id.startswith(only))]
-    outcomes: list[FixtureOutcome] = []
-    if not wanted:
-        return outcomes
-    with start_server(device) as server:
-        for check in wanted:
-            started = time.monotonic()
-            try:
-                withstood, detail = check.check(server)
-            except (WorkerFailure, ReferenceRaised, AddrfracError, RuntimeError, ValueError, KeyError) as error:
-                withstood, detail = False, f"the check itself failed: {type(error).__name__}: {error}"
-            outcomes.append(
-                FixtureOutcome(
-                    id=check.id,
-                    family=check.family,
-                    kind="harness" if withstood is not None else "not testable here",
-                    expected="our code withstands it",
-                    status="withstood" if withstood else ("not testable here" if withstood is None else "fooled"),
-                    labels=(),
-                    right=withstood is not False,
-                    reason=f"{check.about}: {detail}",
-                    accepted_by={},
-                    seconds=time.monotonic() - started,
-                )
-            )
-    return outcomes
+def _harness_outcome(server: Server, check: HarnessCheck) -> FixtureOutcome:
+    """One check of our own code."""
+    started = time.monotonic()
+    withstood: bool | None
+    try:
+        withstood, detail = check.check(server)
+    except (WorkerFailure, ReferenceRaised, AddrfracError, RuntimeError, ValueError, KeyError) as error:
+        withstood, detail = False, f"the check itself failed: {type(error).__name__}: {error}"
+    return FixtureOutcome(
+        id=check.id,
+        family=check.family,
+        kind="harness" if withstood is not None else "not testable here",
+        expected="our code withstands it",
+        status="withstood" if withstood else ("not testable here" if withstood is None else "fooled"),
+        labels=(),
+        right=withstood is not False,
+        reason=f"{check.about}: {detail}",
+        accepted_by={},
+        seconds=time.monotonic() - started,
+    )
 
 
 def summarised(

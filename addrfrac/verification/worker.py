@@ -35,6 +35,7 @@ _stride = torch._C.TensorBase.stride
 _offset = torch._C.TensorBase.storage_offset
 _getters: Any = torch._C.TensorBase
 _clone = torch._C.TensorBase.clone
+_equal = torch.equal
 _storage = torch.Tensor.untyped_storage
 _clock, _process_clock = time.monotonic, time.process_time
 _dumps, _pwrite = json.dumps, os.pwrite
@@ -280,12 +281,17 @@ def _wires(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str,
 
 
 def _truth(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
-    """The reference in fp64, on inputs and parameters as they are, rounded to a class, or nudged by an ulp."""
-    import copy
-
+    """The reference in fp64, for each of `hows`: inputs and parameters as they are, rounded to a class, or nudged."""
     inputs = state.arenas[message["key"]]
     inputs.refresh()
-    how, seed = str(message["how"]), int(message["seed"])
+    outputs = [_exact_answer(state, inputs, how, message) for how in message["hows"]]
+    return {"counts": [len(tensors) for tensors in outputs]}, channel.pack([t for tensors in outputs for t in tensors])
+
+
+def _exact_answer(state: State, inputs: gpu.Inputs, how: str, message: dict[str, Any]) -> list[torch.Tensor]:
+    import copy
+
+    seed = int(message["seed"])
     generator = torch.Generator().manual_seed(seed)
     seed_everything(seed, fast=True)
     is_module = isinstance(state.model, torch.nn.Module)
@@ -301,9 +307,7 @@ def _truth(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
         for t in inputs.tensors
     ]
     with truth_mode(channel.DTYPES[message["dtype"]]), torch.no_grad():
-        output = model(*unflatten(inputs.tree, doubles))
-    tree, tensors = flatten(output)
-    return {"tree": tree, "count": len(tensors)}, channel.pack(tensors)
+        return flatten(model(*unflatten(inputs.tree, doubles)))[1]
 
 
 def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any:
@@ -314,36 +318,42 @@ def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any
         import copy
 
         model = copy.deepcopy(model).double()
-    leaves = []
-    for tensor in inputs.tensors:
-        leaf = _clone(tensor).detach()
-        if double and leaf.is_floating_point():
-            leaf = leaf.double()
-        leaves.append(leaf.requires_grad_(leaf.is_floating_point()))
     parameters = []
     if isinstance(model, torch.nn.Module) and message.get("parameters"):
         by_name = dict(model.named_parameters())
         parameters = [by_name[name] for name in message["parameters"]]
-    seed_everything(int(message["seed"]), fast=True)
-    with torch.enable_grad():
-        if double:
-            with truth_mode(channel.DTYPES[message["dtype"]]):
-                output = model(*unflatten(inputs.tree, leaves))
-        else:
-            output = model(*unflatten(inputs.tree, leaves))
-    outputs = [t for t in tensors_of(output) if t.is_floating_point()]
-    attached = [t.requires_grad for t in outputs]
-    wanted = [t for t in leaves if t.requires_grad] + parameters
     found: list[torch.Tensor] = []
-    if all(attached) and outputs and wanted:
-        for seed in message["grad"]:
-            generator = torch.Generator().manual_seed(int(seed))
-            cotangents = [
-                torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype).to(t.device) for t in outputs
-            ]
-            gradients = torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True)
-            found += [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, wanted, strict=True)]
-    return {"attached": attached, "wanted": len(wanted)}, channel.pack(found)
+    changed: set[int] = set()
+    attached: list[bool] = []
+    wanted: list[torch.Tensor] = []
+    for seed in message["grad"]:  # each in a graph of its own: a kernel that trains may use up what it saved
+        leaves = []
+        for tensor in inputs.tensors:
+            leaf = _clone(tensor).detach()
+            if double and leaf.is_floating_point():
+                leaf = leaf.double()
+            leaves.append(leaf.requires_grad_(leaf.is_floating_point()))
+        given = [_clone(leaf.detach()) for leaf in leaves]
+        seed_everything(int(message["seed"]), fast=True)
+        with torch.enable_grad():
+            if double:
+                with truth_mode(channel.DTYPES[message["dtype"]]):
+                    output = model(*unflatten(inputs.tree, leaves))
+            else:
+                output = model(*unflatten(inputs.tree, leaves))
+        outputs = [t for t in tensors_of(output) if t.is_floating_point()]
+        attached = [t.requires_grad for t in outputs]
+        wanted = [t for t in leaves if t.requires_grad] + parameters
+        if not (all(attached) and outputs and wanted):
+            break
+        generator = torch.Generator().manual_seed(int(seed))
+        cotangents = [
+            torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype).to(t.device) for t in outputs
+        ]
+        gradients = torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True)
+        found += [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, wanted, strict=True)]
+        changed |= {i for i, (leaf, was) in enumerate(zip(leaves, given, strict=True)) if not _equal(leaf, was)}
+    return {"attached": attached, "wanted": len(wanted), "changed": sorted(changed)}, channel.pack(found)
 
 
 def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
