@@ -156,6 +156,9 @@ class Kernels:
     """Index into `Trace.op_stacks`: the ops and annotations open on the launching thread; 0 is the empty stack."""
     forward_stack: Ids
     """For a backward kernel the stack of its forward op, found by sequence number; 0 where there is none."""
+    op_call: Ids
+    """Number of the call of the innermost op that launched it, the same for all kernels of that call (in a replayed
+    graph: of one replay); -1 where there is none."""
     inputs: Ids
     """Index into `Trace.op_inputs` of the innermost op that recorded its inputs; -1 where there is none."""
     module: Ids

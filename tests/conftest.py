@@ -209,6 +209,7 @@ class TraceBuilder:
                 launch=np.array([-1 if k["launch"] is None else place[k["launch"]] for k in kernels], dtype=np.int32),
                 op_stack=constant(0, np.int32),
                 forward_stack=constant(0, np.int32),
+                op_call=constant(-1, np.int32),
                 inputs=constant(-1, np.int32),
                 module=constant(-1, np.int32),
                 collective=column(kernels, "collective", np.int32),

@@ -50,6 +50,7 @@ def recover(trace: Trace, capture: Trace) -> tuple[Trace, NDArray[np.bool_]]:
             kernels,
             op_stack=taken(kernels.op_stack, captured.op_stack, len(trace.op_stacks)),
             forward_stack=taken(kernels.forward_stack, captured.forward_stack, len(trace.op_stacks)),
+            op_call=taken(kernels.op_call, captured.op_call, int(kernels.op_call.max(initial=-1)) + 1),
             inputs=taken(kernels.inputs, captured.inputs, len(trace.op_inputs)),
             module=taken(kernels.module, captured.module, len(trace.modules)),
         ),

@@ -103,6 +103,7 @@ def read_capture(path: Path) -> Trace:
             launch=np.arange(count, dtype=np.int32),
             op_stack=inherited.stack[frame].astype(np.int32),
             forward_stack=inherited.forward_stack[frame].astype(np.int32),
+            op_call=frame.astype(np.int32),
             inputs=inputs.astype(np.int32),
             module=module.astype(np.int32),
             collective=none.astype(np.int32),

@@ -41,6 +41,7 @@ def join(tables: RawTables) -> device_join.Joined:
         launch=rank[launch].astype(np.int32),
         op_stack=inherited.stack[owner].astype(np.int32),
         forward_stack=inherited.forward_stack[owner].astype(np.int32),
+        op_call=owner.astype(np.int32),
         inputs=inputs.astype(np.int32),
         module=none.astype(np.int32),
         collective=none.astype(np.int32),

@@ -91,6 +91,7 @@ def join(tables: RawTables) -> Joined:
         launch=launch.astype(np.int32),
         op_stack=inherited.stack[frame_of_kernel].astype(np.int32),
         forward_stack=inherited.forward_stack[frame_of_kernel].astype(np.int32),
+        op_call=frame_of_kernel.astype(np.int32),
         inputs=inputs.astype(np.int32),
         module=module.astype(np.int32),
         collective=collective.astype(np.int32),

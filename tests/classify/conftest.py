@@ -59,6 +59,7 @@ def trace_of(trace_builder) -> Callable[..., Trace]:
             trace.kernels,
             op_stack=np.array([stacks.index(each.op_stack) for each in rows], dtype=np.int32),
             forward_stack=np.array([stacks.index(each.forward_stack) for each in rows], dtype=np.int32),
+            op_call=np.full(len(rows), -1, dtype=np.int32),
             kind=np.array([each.kind for each in rows], dtype=np.uint8),
             module=np.array([modules.index(each.module) if each.module else -1 for each in rows], dtype=np.int32),
         )
