@@ -80,7 +80,7 @@ def _html(runs: Sequence[Run], shared_plotly: str | None) -> str:
 
 
 def _csv(runs: Sequence[Run], shared_plotly: str | None) -> str:
-    frame = tables.kernels(runs[0]) if len(runs) == 1 else tables.kernels_of_all(runs)
+    frame = tables.everything(runs[0]) if len(runs) == 1 else tables.everything_of_all(runs)
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from addrfrac import units
 from addrfrac.records import Run
-from addrfrac.report import facts, figures, kernel_table, tables
+from addrfrac.report import facts, figures, kernel_table, ladders, tables
 from addrfrac.report.document import Figures, banners, document
 from addrfrac.report.markup import bound_mark, escape, section, table
 from addrfrac.report.page import breakdown_sections
@@ -39,6 +39,7 @@ def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> 
 
 def _headline_table(runs: Sequence[Run]) -> str:
     rows = []
+    ends = ladders.end_columns(runs)
     for run, label in zip(runs, facts.labels(runs), strict=True):
         times = facts.step_times(run)
         rows.append(
@@ -51,11 +52,12 @@ def _headline_table(runs: Sequence[Run]) -> str:
                 facts.busy_share(run, units.DASH),
                 facts.throughput_text(run, units.DASH),
                 facts.host_answer(run),
+                *(map(escape, ladders.end_cells(run)) if ends else ()),
                 escape(run.grade.letter),
             )
         )
-    columns = ["run", ">step", ">95 %", ">as a graph", ">profiled span", ">busy", ">rate", "host", "trace grade"]
-    return table("Times", columns, rows)
+    columns = ["run", ">step", ">95 %", ">as a graph", ">profiled span", ">busy", ">rate", "host"]
+    return table("Times", [*columns, *ends, "trace grade"], rows)
 
 
 def _share_table(runs: Sequence[Run]) -> str:

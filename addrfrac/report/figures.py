@@ -77,7 +77,7 @@ LONGEST_AXIS = 10.0
 
 def step(run: Run) -> go.Figure:
     """The profiled step as stacked bars: by bound and by class, then the unprofiled wall and the graph replay below."""
-    figure = _figure(height=150 + 44 * len(_below(run)))
+    figure = blank(height=150 + 44 * len(_below(run)))
     bar_of_bounds, bar_of_classes = "who could<br>replace it", "what it<br>computes"
     frame = tables.accounts(run)
     for bound in tables.BOUND_ORDER:
@@ -174,7 +174,7 @@ def phases(run: Run) -> go.Figure:
     """Forward, backward and optimizer as stacked bars by bound."""
     frame = tables.phases(run)
     present = [str(phase) for phase in Phase if str(phase) in set(frame["phase"])]
-    figure = _figure(height=90 + 42 * len(present))
+    figure = blank(height=90 + 42 * len(present))
     for bound in tables.BOUND_ORDER:
         times = {row["phase"]: row["us"] for row in frame[frame["bound"] == bound].to_dict("records")}
         if not times:
@@ -211,7 +211,7 @@ def amdahl(runs: Sequence[Run]) -> go.Figure:
     intervals = _intervals(runs, basis)
     highest = max((_bounded(share.high) for _, share in intervals), default=2.0)
     top = min(LONGEST_AXIS, max(2.0, highest * 1.2))
-    figure = _figure(height=max(380, 44 * (4 + len(intervals))))  # a legend takes at most half of it
+    figure = blank(height=max(380, 44 * (4 + len(intervals))))  # a legend takes at most half of it
     for factor, dash in ((1.5, "dot"), (2.0, "dash"), (4.0, "dashdot"), (None, "solid")):
         _amdahl_curve(figure, factor, dash, top)
     for number, (name, share) in enumerate(intervals):
@@ -232,10 +232,10 @@ def _intervals(runs: Sequence[Run], basis: str) -> list[tuple[str, Range]]:
         by_reading: dict[str, list[str]] = {}
         for policy, _ in facts.policies(runs[0]):
             by_reading.setdefault(facts.range_percent(pick(runs[0], policy)), []).append(policy)
-        named = [(f"policy {_text(', '.join(names))}", pick(runs[0], names[0])) for names in by_reading.values()]
+        named = [(f"policy {safe_text(', '.join(names))}", pick(runs[0], names[0])) for names in by_reading.values()]
     else:
         named = [
-            (_text(clipped(label, 60)), pick(run, run.addressable.policy))
+            (safe_text(clipped(label, 60)), pick(run, run.addressable.policy))
             for run, label in zip(runs, facts.labels(runs), strict=True)
             if run.addressable.policy in run.addressable.by_policy
         ]
@@ -288,7 +288,7 @@ def _amdahl_interval(figure: go.Figure, name: str, share: Range, colour: str, to
 
 def samples(run: Run) -> go.Figure:
     """Unprofiled step times in the order taken, with median and 95 % interval of each clock."""
-    figure = _figure(height=300)
+    figure = blank(height=300)
     assert run.wall is not None
     clocks = (
         ("device events", run.wall.device, "#2f6db5"),
@@ -321,11 +321,11 @@ def samples(run: Run) -> go.Figure:
 def profiled_steps(run: Run) -> go.Figure:
     """Addressable share of busy, as an interval, in each profiled step."""
     frame = tables.steps(run).dropna(subset=["share_low", "share_high"])
-    figure = _figure(height=300)
+    figure = blank(height=300)
     low, high = frame["share_low"].tolist(), frame["share_high"].tolist()
     padding = max(0.02, 0.5 * (max(high) - min(low)))
     figure.add_bar(
-        x=[_text(clipped(one_line(name).removeprefix("ProfilerStep"), 20)) for name in frame["step"]],
+        x=[safe_text(clipped(one_line(name).removeprefix("ProfilerStep"), 20)) for name in frame["step"]],
         y=[max(top - bottom, padding / 20) for bottom, top in zip(low, high, strict=True)],
         base=low,
         name="addressable share of busy",
@@ -349,8 +349,8 @@ def profiled_steps(run: Run) -> go.Figure:
 def steps_of_all(runs: Sequence[Run]) -> go.Figure:
     """One stacked bar a run: the step by bound, overlap and time without a kernel, as shares of the whole step."""
     of_wall = tables.all_have_walls(runs)
-    labels = [_text(clipped(label, 34)) for label in facts.labels(runs)]
-    figure = _figure(height=110 + 40 * len(runs))
+    labels = [safe_text(clipped(label, 34)) for label in facts.labels(runs)]
+    figure = blank(height=110 + 40 * len(runs))
     parts = [dict(tables.parts(run, of_wall)) for run in runs]
     wholes = [sum(part.values()) or 1.0 for part in parts]
     for name in parts[0]:
@@ -378,7 +378,7 @@ def steps_of_all(runs: Sequence[Run]) -> go.Figure:
 
 def sweep_fraction(runs: Sequence[Run]) -> go.Figure:
     """Addressable share of busy over the swept number: the band between both ends, for each series."""
-    figure = _figure(height=320)
+    figure = blank(height=320)
     for number, (name, members) in enumerate(_series(runs)):
         colour = POLICY_COLOURS[number % len(POLICY_COLOURS)]
         x = [point for point, _ in members]
@@ -395,7 +395,7 @@ def sweep_fraction(runs: Sequence[Run]) -> go.Figure:
                 name=name or "addressable",
                 showlegend=bool(name) and fill is not None,
                 fill=fill,
-                fillcolor=_transparent(colour),
+                fillcolor=transparent(colour),
                 line={"color": colour, "width": 2},
                 marker={"size": 7},
                 customdata=texts,
@@ -406,7 +406,7 @@ def sweep_fraction(runs: Sequence[Run]) -> go.Figure:
 
 def sweep_step(runs: Sequence[Run]) -> go.Figure:
     """Step time with its 95 % interval over the swept number, both logarithmic; the span where no wall was measured."""
-    figure = _figure(height=320)
+    figure = blank(height=320)
     for number, (name, members) in enumerate(_series(runs)):
         colour = POLICY_COLOURS[number % len(POLICY_COLOURS)]
         times = [facts.step_times(run) for _, run in members]
@@ -475,7 +475,7 @@ def _swept(figure: go.Figure, runs: Sequence[Run], title: str, y_axis: dict[str,
 # --- pieces -------------------------------------------------------------------------------------------------
 
 
-def _text(text: str) -> str:
+def safe_text(text: str) -> str:
     """Text from outside, for plotly, which reads tags and %{...} in names and hover texts."""
     return html.escape(one_line(text), quote=False).replace("%{", "%&#123;")
 
@@ -497,12 +497,12 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def _transparent(colour: str) -> str:
+def transparent(colour: str) -> str:
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.22)"
 
 
-def _figure(height: int) -> go.Figure:
+def blank(height: int) -> go.Figure:
     """An empty figure in the page's style; transparent, so that it lies on the page's own background."""
     import plotly.graph_objects as go
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from addrfrac import units
 from addrfrac.records import Run
-from addrfrac.report import facts, markdown
+from addrfrac.report import facts, ladders, markdown
 from addrfrac.report.document import banners, document
 from addrfrac.report.markup import escape, hint, section, table
 
@@ -53,16 +53,17 @@ def render_index_markdown(entries: Sequence[IndexEntry]) -> str:
 def _table(entries: Sequence[IndexEntry]) -> str:
     runs = [entry.run for entry in entries]
     policies = facts.policy_names(runs)
+    ends = ladders.end_columns(runs)
     several_devices = len(set(map(facts.device, runs))) > 1
     rows = []
     for run, page in ((entry.run, entry.page) for entry in entries):
         link = f'<a href="{escape(quote(page))}">{{}}</a>'
         where = [escape(facts.device(run))] if several_devices else []
-        cells = map(escape, facts.headline_cells(run, policies))
+        cells = map(escape, [*facts.headline_cells(run, policies), *(ladders.end_cells(run) if ends else [])])
         rows.append([link.format(escape(facts.title(run))), *where, *cells, escape(run.grade.letter)])
         if run.extrapolation is not None:
-            cells = map(escape, facts.extrapolated_cells(run, policies))
+            cells = map(escape, [*facts.extrapolated_cells(run, policies), *[units.DASH] * len(ends)])
             rows.append([link.format(escape(facts.extrapolated_title(run))), *where, *cells, units.DASH])
-    columns = ["run", *(["device"] if several_devices else []), *facts.headline_columns(policies)]
+    columns = ["run", *(["device"] if several_devices else []), *facts.headline_columns(policies), *ends]
     listed = table("Headline figures", [*columns, "grade"], rows)
     return f'<div class="index">{listed}</div>'

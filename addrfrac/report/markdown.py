@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from addrfrac import units
 from addrfrac.records import Diff, DiffRow, KernelRow, Run, WhatIf
-from addrfrac.report import breakdowns, facts, tables
+from addrfrac.report import breakdowns, ceilings, facts, headroom, ladders, tables
+from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
 TOP_KERNELS = 10
@@ -60,6 +61,9 @@ def _run(run: Run) -> list[str]:
         "\n".join(f"- {word}: {plain(text)}" for word, text in _answer_lines(run) if text),
         _classes(run),
         *_breakdowns(run),
+        *_ladder(run),
+        *_ceilings(run),
+        *_floors(run),
         _kernels(run),
         _notes(run),
     ]
@@ -119,12 +123,76 @@ def _classes(run: Run) -> str:
 
 def _breakdowns(run: Run) -> list[str]:
     policies = facts.policy_names([run])
+    return [block for listing in breakdowns.listings(run, policies) for block in _listing(listing)]
+
+
+def _listing(listing: Listing) -> list[str]:
+    return [f"**{plain(listing.title)}**", _listed(listing), _bullets(listing.notes)]
+
+
+def _listed(listing: Listing) -> str:
+    columns = [plain_column(column) for column in listing.columns]
+    return table(columns, [[plain(cell) for cell in row] for row in listing.rows])
+
+
+def _paragraphs(*blocks: str) -> str:
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {plain(line)}" for line in lines if line)
+
+
+def _ladder(run: Run) -> list[str]:
+    if run.ladder is None:
+        return []
+    ladder = run.ladder
+    skipped = [f"{name}: {reason}" for name, reason in ladders.inapplicable(ladder)]
+    return [
+        f"#### Free switches\n\n{plain(' '.join(ladders.words(run)))}",
+        _listed(ladders.arms(run, narrow=False)),
+        _listing(ladders.climbed(run))[1],
+        details(
+            "Every rung that was measured",
+            _paragraphs(_listed(ladders.tried(run)), plain(ladders.parity_methods(ladder))),
+        ),
+        details("Not tried here", _bullets(skipped)),
+        _bullets([ladders.noise_line(ladder), *ladder.notes]),
+    ]
+
+
+def _ceilings(run: Run) -> list[str]:
+    last = ceilings.last_word(run)
     blocks = []
-    for listing in breakdowns.listings(run, policies):
-        columns = [plain_column(column) for column in listing.columns]
-        listed = table(columns, [[plain(cell) for cell in row] for row in listing.rows])
-        blocks += [f"**{plain(listing.title)}**", listed, "\n".join(f"- {plain(note)}" for note in listing.notes)]
+    for each in ceilings.ceilings(run):
+        said = f"{plain(' '.join(ceilings.words(each)))}"
+        graph = ceilings.graph_line(each)
+        why = [f"{what}: {text}" for what, text in ceilings.explanations(each)]
+        body = [_listed(ceilings.wide(each)), _bullets([graph, *each.notes, *why])]
+        if each is last:
+            blocks += [f"#### {plain(ceilings.title(each))}\n\n{said}", *body]
+        else:
+            blocks.append(details(plain(ceilings.title(each)), _paragraphs(said, *body)))
     return blocks
+
+
+def _floors(run: Run) -> list[str]:
+    floors = run.floors
+    if floors is None:
+        return []
+    listing = headroom.listing(floors, narrow=False)
+    rows = [
+        [code(clipped_middle(short_kernel(row.name), NAME_WIDTH)), *map(plain, texts[1:])]
+        for row, texts in zip(floors.rows, listing.rows, strict=False)
+    ]
+    return [
+        f"#### Floors and headroom\n\n{plain(' '.join(headroom.words(run, floors)))}",
+        _bullets([f"{word}: {text}" for word, text in headroom.floor_lines(floors)]),
+        table([plain_column(column) for column in listing.columns], rows),
+        _bullets(
+            [*listing.notes, f"the card, as measured: {headroom.device_line(floors.device_model)}", *floors.notes]
+        ),
+    ]
 
 
 def _kernels(run: Run) -> str:
@@ -173,12 +241,19 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
 def headline_table(runs: Sequence[Run], first_cells: Sequence[str]) -> str:
     """The headline figures, one row a run behind ready first cells."""
     policies = facts.policy_names(runs)
+    ends = ladders.end_columns(runs)
     rows = []
     for run, first in zip(runs, first_cells, strict=True):
-        rows.append([first, *facts.headline_cells(run, policies)])
+        rows.append([first, *facts.headline_cells(run, policies), *(ladders.end_cells(run) if ends else [])])
         if run.extrapolation is not None:
-            rows.append([plain(facts.extrapolated_title(run)), *facts.extrapolated_cells(run, policies)])
-    return table(["run", *map(plain_column, facts.headline_columns(policies))], rows)
+            rows.append(
+                [
+                    plain(facts.extrapolated_title(run)),
+                    *facts.extrapolated_cells(run, policies),
+                    *[units.DASH] * len(ends),
+                ]
+            )
+    return table(["run", *map(plain_column, [*facts.headline_columns(policies), *ends])], rows)
 
 
 def plain_column(column: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from addrfrac import units
 from addrfrac.records import BreakEven, DeviceState, Op, Range, Run
-from addrfrac.report import breakdowns, facts, figures, kernel_table, tables
+from addrfrac.report import bounds_sections, breakdowns, ceilings, facts, figures, kernel_table, ladders, tables
 from addrfrac.report.document import Figures, banners, document
 from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
 
@@ -23,6 +23,7 @@ def render_page(run: Run, shared_plotly: str | None = None) -> str:
         ("answer", "Answer", _answer(run)),
         ("step", "Step", _step(run, placed)),
         *breakdown_sections(run),
+        *bounds_sections.sections(run, placed),
         ("gain", "Gain", _gain(run, placed)),
         ("kernels", facts.kernel_noun(run).capitalize() + "s", kernel_table.kernels_section([run])),
         ("times", "Times", _times(run, placed)),
@@ -106,6 +107,8 @@ def _tiles(run: Run) -> str:
             facts.interval(times) if times else "no wall was measured",
         ),
         ("Step as a CUDA graph", *_graph_tile(run)) if run.wall is not None else ("", "", ""),
+        _best_library_tile(run),
+        _measured_ceiling_tile(run),
         ("Busy", facts.busy_share(run), facts.busy_line(run)),
         ("Host", facts.host_answer(run), run.accounts.host_bound_evidence),
         ("Rate", facts.throughput_text(run), "at the unprofiled step time") if facts.throughput(run) else ("", "", ""),
@@ -128,6 +131,27 @@ def _best_ceiling(run: Run) -> str:
     if policy.share_of_wall.low is not None:
         return facts.ceiling(policy.speedup_of_wall, policy.share_of_wall)
     return facts.ceiling(policy.speedup_of_busy, policy.share_of_busy)
+
+
+def _best_library_tile(run: Run) -> tuple[str, str, str]:
+    times = ladders.arm(run.ladder, ladders.BEST)
+    if times is None:
+        return "", "", ""
+    how = f"{units.microseconds_range(times.low_us, times.high_us)}, with {ladders.switches(times.switches)}"
+    return "Step, best-library", units.microseconds(times.median_us), how
+
+
+def _measured_ceiling_tile(run: Run) -> tuple[str, str, str]:
+    last = ceilings.last_word(run)
+    if last is None:
+        return "", "", ""
+    row = ceilings.row_of_all(last)
+    free = "" if row is None else f"; {units.microseconds(row.reduced_us)} with every replaceable kernel free"
+    return (
+        "Measured ceiling",
+        ceilings.speedup(last, units.NOT_MEASURED),
+        f"above {last.arm}{free}" if last.measured else last.why_not,
+    )
 
 
 def _full_depth_tile(run: Run) -> tuple[str, str, str]:

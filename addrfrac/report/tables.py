@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from addrfrac.records import Bound, Diff, KernelRow, Phase, Run, WhatIf
-from addrfrac.report import facts
+from addrfrac.records import ArmTimes, Bound, Diff, Gain, KernelRow, Phase, Run, WhatIf
+from addrfrac.report import ceilings, facts, ladders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +58,126 @@ def _kernel(row: KernelRow) -> dict[str, object]:
     return {column: joined.get(column, getattr(row, column)) for column in _KERNEL_COLUMNS}
 
 
-def kernels_of_all(runs: Sequence[Run]) -> pd.DataFrame:
-    """The kernels of several runs under each other, the run's label first."""
+def everything(run: Run) -> pd.DataFrame:
+    """The kernels of a run; where it has a ladder, ceilings or floors, these under them and column `part` first."""
     import pandas as pd
 
-    frames = [kernels(run).assign(run=label) for run, label in zip(runs, facts.labels(runs), strict=True)]
+    parts = [("rung", _rungs(run)), ("arm", _arms(run)), ("ceiling", _ceilings(run)), ("floor", _floors(run))]
+    parts = [(part, rows) for part, rows in parts if rows]
+    if not parts:
+        return kernels(run)
+    frames = [kernels(run).assign(part="kernel"), *(pd.DataFrame(rows).assign(part=part) for part, rows in parts)]
+    columns = ["part", *dict.fromkeys(column for frame in frames for column in frame.columns if column != "part")]
+    # As objects, so that a whole number or a yes stays one where another part has no such column.
+    return pd.concat([frame.astype(object) for frame in frames], ignore_index=True)[columns]
+
+
+def _arm(times: ArmTimes | None) -> dict[str, object]:
+    if times is None:
+        return {}
+    return {
+        "launch": times.launch,
+        "switches": " ".join(times.switches),
+        "step_us": times.median_us,
+        "step_low_us": times.low_us,
+        "step_high_us": times.high_us,
+        "peak_memory_bytes": times.peak_memory_bytes,
+        "processes": len(times.blocks_us),
+    }
+
+
+def _gain(gain: Gain | None) -> dict[str, object]:
+    if gain is None:
+        return {}
+    return {
+        "speedup": gain.speedup,
+        "speedup_low": gain.low,
+        "speedup_high": gain.high,
+        "verdict": str(gain.verdict),
+        "against": f"{gain.before} / {gain.after}",
+    }
+
+
+def _rungs(run: Run) -> list[dict[str, object]]:
+    """Every rung, those that were not measured too."""
+    rows = []
+    for rung in () if run.ladder is None else run.ladder.rungs:
+        share = rung.share_of_busy.get(run.addressable.policy, facts.NONE)
+        parity = None if rung.parity is None else rung.parity.passed
+        told: dict[str, object] = {"name": rung.name, "kept": rung.kept, "reason": rung.reason, "parity_passed": parity}
+        left = {"share_low": share.low, "share_high": share.high}
+        rows.append(told | _arm(rung.times) | _gain(rung.gain) | left)
+    return rows
+
+
+def _arms(run: Run) -> list[dict[str, object]]:
+    if run.ladder is None:
+        return []
+    gains = {gain.before: gain for gain in run.ladder.gains}
+    rows = []
+    for times in run.ladder.arms:
+        share = ladders.share_of_arm(run, times)
+        left: dict[str, object] = {"share_low": share.low, "share_high": share.high}
+        rows.append({"name": times.arm} | _arm(times) | _gain(gains.get(times.arm)) | left)
+    return rows
+
+
+def _ceilings(run: Run) -> list[dict[str, object]]:
+    return [
+        {
+            "name": row.what,
+            "above": ceiling.arm,
+            "kind": row.kind,
+            "nodes": row.nodes,
+            "device_us": row.deleted_us,
+            "step_us": row.full_us,
+            "step_without_us": row.reduced_us,
+            "amdahl_of_busy_low": row.amdahl_of_busy.low,
+            "amdahl_of_busy_high": row.amdahl_of_busy.high,
+            "amdahl_of_wall_low": row.amdahl_of_wall.low,
+            "amdahl_of_wall_high": row.amdahl_of_wall.high,
+            "reason": row.note or row.explanation,
+        }
+        | _gain(row.gain)
+        for ceiling in ceilings.ceilings(run)
+        for row in ceiling.rows
+    ]
+
+
+def _floors(run: Run) -> list[dict[str, object]]:
+    return [
+        {
+            "name": row.name,
+            "op": str(row.op),
+            "provider": row.provider,
+            "bound": str(row.bound),
+            "launching_op": row.launching_op or "",
+            "launches": row.launches,
+            "device_us": row.device_us,
+            "bytes_low": row.bytes.low,
+            "bytes_high": row.bytes.high,
+            "flops": row.flops,
+            "access": row.access,
+            "floor_low_us": row.floor_us.low,
+            "floor_high_us": row.floor_us.high,
+            "headroom_low_us": row.headroom_us.low,
+            "headroom_high_us": row.headroom_us.high,
+            "reason": row.basis,
+        }
+        for row in (() if run.floors is None else run.floors.rows)
+    ]
+
+
+def everything_of_all(runs: Sequence[Run]) -> pd.DataFrame:
+    """The rows of several runs under each other, the run's label first."""
+    import pandas as pd
+
+    frames = [everything(run).assign(run=label) for run, label in zip(runs, facts.labels(runs), strict=True)]
+    if any("part" in frame for frame in frames):
+        frames = [frame if "part" in frame else frame.assign(part="kernel") for frame in frames]
+        frames = [frame.astype(object) for frame in frames]
     whole = pd.concat(frames, ignore_index=True)
-    return whole[["run", *_KERNEL_COLUMNS]]
+    return whole[["run", *(column for column in whole.columns if column != "run")]]
 
 
 def classes(run: Run) -> pd.DataFrame:

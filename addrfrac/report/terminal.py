@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from addrfrac import units
 from addrfrac.records import Bound, Diff, DiffRow, KernelRow, Run, Verdict, WhatIf
-from addrfrac.report import breakdowns, facts, tables
+from addrfrac.report import breakdowns, ceilings, facts, headroom, ladders, tables
+from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def run_parts(runs: Sequence[Run]) -> list[RenderableType]:
             *_answer(run),
             *_accounts(run),
             *_breakdowns(run),
+            *_ladder(run),
+            *_ceiling(run),
+            *_floors(run),
             *_kernels(run),
             *_notes(run),
         ]
@@ -105,8 +109,18 @@ def _answer_lines(run: Run) -> list[tuple[str, str]]:
         ("Host", facts.host_line(run)),
         ("Note", facts.distortion_line(run)),
         ("Depth", facts.extrapolation_line(run)),
+        *_bounds(run),
     ]
     return [(word, text) for word, text in lines if text]
+
+
+def _bounds(run: Run) -> list[tuple[str, str]]:
+    """What free switches reach and what kernels of no cost would, each in one sentence."""
+    last = ceilings.last_word(run)
+    return [
+        ("Ladder", ladders.words(run)[0] if run.ladder is not None else ""),
+        ("Ceiling", "" if last is None else next(iter(ceilings.words(last)), "")),
+    ]
 
 
 def _policies(run: Run) -> RenderableType:
@@ -197,6 +211,72 @@ def _breakdowns(run: Run) -> list[RenderableType]:
     return parts
 
 
+CEILING_ROWS = 14
+
+
+def _ladder(run: Run) -> list[RenderableType]:
+    if run.ladder is None:
+        return []
+    ladder = run.ladder
+    rungs = ladders.climbed(run)
+    parts = [*_listing(ladders.arms(run, narrow=True)), *_sentences(ladders.words(run)[1:])]
+    parts += _listing(rungs) if rungs.rows else [_heading(rungs.title), _lines([("none", "")])]
+    rejected, inapplicable = ladders.rejected(ladder), ladders.inapplicable(ladder)
+    if rejected:
+        parts += [_heading("Tried and not kept"), _lines([(clipped(name, 24), reason) for name, reason in rejected])]
+    if inapplicable:
+        parts += [_heading("Not tried here"), *_sentences([ladders.folded(inapplicable)])]
+    notes = [ladders.noise_line(ladder), *map(one_line, ladder.notes)]
+    return [*parts, *_faint(notes)]
+
+
+def _ceiling(run: Run) -> list[RenderableType]:
+    """The ceiling that decides; those above the other arms are figures in their table."""
+    last = ceilings.last_word(run)
+    if last is None:
+        return []
+    listed = ceilings.narrow(last, CEILING_ROWS)
+    shown = _listing(listed) if listed.rows else [_heading(listed.title)]
+    return [*shown, *_sentences(ceilings.words(last)[1:]), *_faint([ceilings.graph_line(last)])]
+
+
+def _floors(run: Run) -> list[RenderableType]:
+    if run.floors is None:
+        return []
+    listed = headroom.listing(run.floors, narrow=True)
+    styles = [STYLES[row.bound] for row in run.floors.rows]
+    return [
+        _heading("Floors of the step"),
+        _lines(headroom.floor_lines(run.floors)),
+        *_sentences(headroom.words(run, run.floors)),
+        *(_listing(listed, styles) if listed.rows else []),
+        *_faint(run.floors.notes),
+    ]
+
+
+def _listing(listing: Listing, styles: Sequence[str] = ()) -> list[RenderableType]:
+    """A heading, the table, its notes; `styles` colours the second cell of each row."""
+    from rich.text import Text
+
+    table = _table(*listing.columns, gap=1)
+    for number, row in enumerate(listing.rows):
+        cells = [Text(cell) for cell in row]
+        if styles:
+            cells[1].stylize(styles[number])
+        table.add_row(*cells)
+    return [_heading(listing.title), table, *_faint(listing.notes)]
+
+
+def _sentences(texts: Sequence[str]) -> list[RenderableType]:
+    return [_lines([("·", one_line(text)) for text in texts if text])]
+
+
+def _faint(texts: Sequence[str]) -> list[RenderableType]:
+    from rich.text import Text
+
+    return [Text(one_line(text), style="bright_black") for text in texts if text]
+
+
 def _kernels(run: Run) -> list[RenderableType]:
     from rich.text import Text
 
@@ -257,6 +337,7 @@ def _comparison(runs: Sequence[Run]) -> list[RenderableType]:
     parts += [_heading("Addressable share of busy time, ceiling of busy, step time"), _headlines(runs, short)]
     if not all(facts.wall_us(run) for run in runs):
         parts.append(Text("* of the profiled span: no wall was measured", style="bright_black"))
+    parts += _best_of_all(runs, short)
     if sweep:
         parts += [_heading(f"Over {facts.FIELD_WORDS[sweep.field]}"), _curve(runs, short)]
     parts += [part for run in runs if run.ranks is not None for part in _breakdowns(run)]
@@ -291,6 +372,17 @@ def _headlines(runs: Sequence[Run], labels: Sequence[str]) -> RenderableType:
             units.DASH if own is None else facts.ceiling(own.speedup_of_busy, own.share_of_busy, units.DASH),
         )
     return table
+
+
+def _best_of_all(runs: Sequence[Run], labels: Sequence[str]) -> list[RenderableType]:
+    """What free switches reach and the ceiling above it, for the runs that know."""
+    columns = ladders.end_columns(runs)
+    if not columns:
+        return []
+    table = _table("run", *columns)
+    for run, label in zip(runs, labels, strict=True):
+        table.add_row(label, *ladders.end_cells(run))
+    return [_heading("After the free switches, and with every replaceable kernel free"), table]
 
 
 def _share_of_busy(run: Run, policy: str) -> str:

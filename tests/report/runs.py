@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, replace
 
 from addrfrac.records import (
+    AccessFit,
     Accounts,
     Addressable,
+    ArmTimes,
     Bound,
     BreakEven,
     Bucket,
+    Ceiling,
+    CeilingRow,
     Certainty,
     ClassTime,
     CollectiveRow,
     Configuration,
+    DeviceModel,
     DeviceState,
     Environment,
     Extrapolation,
+    FloorRow,
+    Floors,
+    Gain,
     GapKind,
     GapTime,
     Grade,
     Incumbent,
     KernelRow,
+    Ladder,
     Loss,
+    MatmulPeak,
     Op,
+    Parity,
     Phase,
     PolicyShare,
     Projection,
@@ -33,11 +45,13 @@ from addrfrac.records import (
     RankTable,
     Role,
     Run,
+    Rung,
     Serving,
     StepAccount,
     Target,
     Times,
     TraceSource,
+    Verdict,
     WaitingCause,
     Wall,
 )
@@ -582,6 +596,359 @@ def extrapolated() -> Run:
             full_graph_us=75_900.0,
             held_out_graph_error=0.001,
         ),
+    )
+
+
+# --- ladder, ceilings, floors -------------------------------------------------------------------------------
+
+
+def ladder() -> Run:
+    """A ladder of every kind of rung, measured ceilings above three arms, and floors."""
+    run = full()
+    return replace(run, kind="ladder", ladder=_ladder(run), floors=_floors(run))
+
+
+def ceiling() -> Run:
+    """One measured ceiling and nothing else."""
+    run = full()
+    return replace(run, kind="ceiling", ceiling=_ceiling(run, "eager", 4100.0))
+
+
+def training_ladder() -> Run:
+    """A step that cannot be captured: no graph, no parity for one rung, only Amdahl above it; nothing helped."""
+    run = training()
+    base = _arm("eager", (), "eager", 9200.0)
+    unmeasured = replace(
+        _ceiling(run, "eager", 9200.0),
+        measured=False,
+        why_not="the optimizer reads a loss scale on the host, so the step cannot be captured",
+        step_us=None,
+        rows=tuple(
+            replace(row, deleted_us=None, full_us=None, reduced_us=None, gain=None, explanation="", note="not captured")
+            for row in _ceiling(run, "eager", 9200.0).rows[:2]
+        ),
+    )
+    return replace(
+        run,
+        kind="ladder",
+        floors=replace(
+            _floors(run), fused_us=NOTHING, absorbed_us=NOTHING, bandwidth_utilisation=NOTHING, flops_utilisation=None
+        ),
+        ladder=Ladder(
+            base="eager",
+            rungs=(
+                _rung(run, "foreach-optimizer", base, (), 9200.0, kept=False, reason="same: 0.99–1.01x"),
+                replace(
+                    _rung(run, "cuda-graph", base, (), 0.0),
+                    times=None,
+                    gain=None,
+                    parity=None,
+                    kept=False,
+                    share_of_busy={},
+                    share_of_wall={},
+                    reason="the optimizer synchronises with the host",
+                ),
+            ),
+            best=(),
+            best_launch="eager",
+            arms=(base, replace(base, arm="best-library")),
+            gains=(_gain("eager", "best-library", 9200.0, 9200.0),),
+            noise_floor=None,
+            ceilings=(unmeasured,),
+        ),
+    )
+
+
+def hostile_ladder() -> Run:
+    """Every text of ladder, ceiling and floors tries to break out of its format."""
+    run, everything = ladder(), " ".join(HOSTILE)
+    assert run.ladder is not None
+    assert run.floors is not None
+    rungs = tuple(replace(rung, name=everything, about=everything, reason=everything) for rung in run.ladder.rungs)
+    ceilings = tuple(
+        replace(
+            each,
+            notes=HOSTILE,
+            rows=tuple(replace(row, what=everything, explanation=everything, note=everything) for row in each.rows),
+        )
+        for each in run.ladder.ceilings
+    )
+    floors = tuple(replace(row, name=everything, provider=everything, basis=everything) for row in run.floors.rows)
+    return replace(
+        run,
+        ladder=replace(run.ladder, base=everything, best=HOSTILE, rungs=rungs, ceilings=ceilings, notes=HOSTILE),
+        floors=replace(run.floors, rows=floors, notes=HOSTILE),
+    )
+
+
+def ladders() -> tuple[Run, ...]:
+    """A run with a ladder beside one with only a ceiling and one with neither."""
+    first = ladder()
+    assert first.configuration is not None
+    return (
+        replace(first, configuration=replace(first.configuration, batch=16)),
+        ceiling(),
+        full(batch=256, scale=4.0),
+    )
+
+
+def _arm(arm: str, switches: tuple[str, ...], launch: str, us: float) -> ArmTimes:
+    noise = random.Random(len(switches) + int(us))
+    blocks = tuple(tuple(tuple(us * (1 + noise.gauss(0, 0.003)) for _ in range(4)) for _ in range(3)) for _ in range(3))
+    return ArmTimes(
+        arm=arm,
+        switches=switches,
+        launch=launch,
+        blocks_us=blocks,
+        median_us=us,
+        low_us=us * 0.996,
+        high_us=us * 1.005,
+        peak_memory_bytes=1_912_602_624 - 90_000_000 * len(switches),
+        host_us=us * 0.6,
+        method="device events around each block, blocks of both arms in turns A B B A, 3 processes",
+    )
+
+
+def _gain(before: str, after: str, before_us: float, after_us: float) -> Gain:
+    factor = before_us / after_us
+    low, high = factor * 0.993, factor * 1.006
+    verdict = Verdict.FASTER if low > 1 else Verdict.SLOWER if high < 1 else Verdict.SAME
+    saved = before_us - after_us
+    return Gain(
+        before=before,
+        after=after,
+        speedup=factor,
+        low=low,
+        high=high,
+        saved_us=Range(low=saved - 0.006 * before_us, high=saved + 0.006 * before_us),
+        verdict=verdict,
+        noise_floor=0.002,
+        least_detectable=0.004,
+        processes=3,
+    )
+
+
+def _rung(
+    run: Run,
+    name: str,
+    before: ArmTimes,
+    switches: tuple[str, ...],
+    us: float,
+    *,
+    launch: str = "eager",
+    kept: bool = True,
+    reason: str = "",
+    share: float = 0.6,
+    parity: bool | None = True,
+) -> Rung:
+    gain = _gain(before.arm, name, before.median_us, us or 1.0)
+    return Rung(
+        name=name,
+        about=f"{name}: another call of the same library",
+        switches=switches,
+        launch=launch,
+        kept=kept,
+        reason=reason or f"{gain.verdict}: {gain.low:.2f} to {gain.high:.2f}x",
+        times=_arm(name, switches, launch, us),
+        gain=gain,
+        parity=Parity(
+            passed=parity,
+            error_ratio=None if parity is None else 1.04 if parity else 7.3,
+            base_error=4e-4,
+            arm_error=4.1e-4,
+            inputs=32,
+            method="relative Frobenius error against a run in fp64, 32 inputs",
+        ),
+        share_of_busy={policy: Range(low=share - 0.01, high=share) for policy in POLICIES},
+        share_of_wall={policy: Range(low=share - 0.05, high=share - 0.04) for policy in POLICIES},
+        busy_us=us * 0.98,
+    )
+
+
+def _not_measured(run: Run, name: str, reason: str) -> Rung:
+    rung = _rung(run, name, _arm("eager", (), "eager", 4760.0), (), 4760.0, kept=False, reason=reason)
+    return replace(rung, times=None, gain=None, parity=None, share_of_busy={}, share_of_wall={}, busy_us=None)
+
+
+def _ladder(run: Run) -> Ladder:
+    eager = _arm("eager", (), "eager", 4760.0)
+    graph = _arm("eager + graph", (), "graph", 4243.0)
+    compiled = _arm("compile + graph", ("compile",), "graph", 2585.0)
+    best_switches = ("fold-batch-norm", "cudnn-convolution-epilogues")
+    best = _arm("best-library", best_switches, "graph", 1967.0)
+    return Ladder(
+        base="eager",
+        rungs=(
+            _rung(run, "channels-last", eager, ("channels-last",), 4762.0, kept=False, reason="same: the base has it"),
+            _rung(run, "tf32", eager, ("tf32",), 4750.0, kept=False, parity=None, reason="no fp32 product in the step"),
+            _rung(run, "cuda-graph", eager, (), 4243.0, launch="graph", share=0.617),
+            _rung(run, "fold-batch-norm", graph, best_switches[:1], 3310.0, launch="graph", share=0.447),
+            _rung(run, "cudnn-convolution-epilogues", graph, best_switches, 1967.0, launch="graph", share=0.118),
+            _rung(run, "compile", best, (*best_switches, "compile"), 2140.0, launch="graph", kept=False, share=0.151),
+            _rung(
+                run,
+                "compile-max-autotune",
+                best,
+                (*best_switches, "compile-max-autotune"),
+                1890.0,
+                launch="graph",
+                kept=False,
+                parity=False,
+                share=0.13,
+                reason="faster, but the error is 7.3 times the base's",
+            ),
+            _not_measured(run, "grouped-mm", "no experts in this model"),
+            _not_measured(run, "fbgemm", "no embedding bags in this model"),
+            _not_measured(run, "gqa-attention", "no attention in this model"),
+            _not_measured(run, "freezing", "failed: RuntimeError: mutated constant in the frozen graph"),
+        ),
+        best=best_switches,
+        best_launch="graph",
+        arms=(eager, graph, compiled, best),
+        gains=tuple(_gain(arm.arm, "best-library", arm.median_us, 1967.0) for arm in (eager, graph, compiled)),
+        noise_floor=0.0021,
+        ceilings=(
+            _ceiling(run, "eager", 4243.0, share=0.617, free=0.345),
+            _ceiling(run, "compile", 2585.0, share=0.418, free=0.56),
+            _ceiling(run, "best-library", 1967.0, share=0.118, free=0.873),
+        ),
+        notes=("Arms took turns on one device, 3 processes each.",),
+    )
+
+
+def _ceiling(run: Run, arm: str, step_us: float, *, share: float = 0.617, free: float = 0.35) -> Ceiling:
+    def row(what: str, kind: str, nodes: int, part: float, left: float) -> CeilingRow:
+        f = share * part
+        return CeilingRow(
+            what=what,
+            kind=kind,
+            nodes=nodes,
+            deleted_us=step_us * f,
+            full_us=step_us,
+            reduced_us=step_us * left,
+            gain=_gain("whole", what, step_us, step_us * left),
+            amdahl_of_busy=Range(low=1 / (1 - f * 0.99), high=1 / (1 - f)),
+            amdahl_of_wall=Range(low=1 / (1 - f * 0.93), high=1 / (1 - f * 0.95)),
+            explanation=f"{nodes} gaps of 1.2 µs went with the nodes; the clock stood at 1,980 MHz in both",
+        )
+
+    loss = 1 - free
+    kernels = [each for each in run.kernels if each.bound is Bound.REPLACEABLE][:4]
+    return Ceiling(
+        arm=arm,
+        switches=(),
+        measured=True,
+        why_not="",
+        nodes=179,
+        kernel_nodes=176,
+        labelled_nodes=176,
+        edges=178,
+        branches=False,
+        step_us=step_us,
+        noise_floor=0.0012,
+        policy="paper",
+        rows=(
+            row("all replaceable", "all", 122, 1.0, free),
+            row("class normalization", "class", 53, 0.48, 1 - loss * 0.46),
+            row("class elementwise", "class", 65, 0.46, 1 - loss * 0.47),
+            row("class pooling", "class", 1, 0.03, 1 - loss * 0.02),
+            *(
+                row(f"kernel {each.name}", "kernel", int(each.launches), 0.1 * (4 - n), 1 - loss * 0.1 * (4 - n))
+                for n, each in enumerate(kernels)
+            ),
+            replace(
+                row("kernel behind an event", "kernel", 1, 0.01, 1.0),
+                gain=None,
+                reduced_us=None,
+                full_us=None,
+                explanation="",
+                note="the reduced graph faulted: invalid argument",
+            ),
+            row("library removed", "complement", 54, 0.6, 0.68),
+        ),
+        notes=("Outputs of a reduced graph were not used.",),
+    )
+
+
+FLOOR_SHARES = (0.62, 0.7, 0.41, 0.55, 0.5, 0.58, 0.3, 0.12, 0.2, 0.9, 0.0)
+
+
+def _floors(run: Run) -> Floors:
+    rows = []
+    for each, share in zip(run.kernels, itertools.cycle(FLOOR_SHARES), strict=False):
+        known = share > 0
+        is_product = each.op in (Op.CONV, Op.GEMM)
+        floor_us = each.device_us * share
+        size = floor_us * 4.3e6 * (0.3 if is_product else 0.9)
+        rows.append(
+            FloorRow(
+                name=each.name,
+                op=each.op,
+                provider=each.provider,
+                bound=each.bound,
+                launching_op=each.launching_op,
+                launches=each.launches,
+                device_us=each.device_us,
+                bytes=Range(low=size * 0.9, high=size) if known else NOTHING,
+                flops=(floor_us * 5e8 if is_product else size / 2) if known else None,
+                access="stream" if known else "",
+                floor_us=Range(low=floor_us * 0.9, high=floor_us) if known else NOTHING,
+                headroom_us=Range(low=each.device_us - floor_us, high=each.device_us - floor_us * 0.9)
+                if known
+                else NOTHING,
+                basis="bytes of inputs and output from their recorded shapes" if known else "no shapes recorded",
+            )
+        )
+    rows.sort(key=lambda row: -(row.headroom_us.high or 0.0))
+    return Floors(
+        device_model=_device_model(),
+        rows=tuple(rows),
+        covered_share=0.98,
+        standalone_us=Range(low=2900.0, high=3050.0),
+        fused_us=Range(low=1720.0, high=1810.0),
+        absorbed_us=Range(low=1430.0, high=1460.0),
+        step_floor_us=Range(low=1980.0, high=2110.0),
+        bandwidth_utilisation=Range(low=0.37, high=0.41),
+        flops_utilisation=0.164,
+        notes=("Two kernels of an unknown op have no floor.",),
+    )
+
+
+def _device_model() -> DeviceModel:
+    def fit(access: str, residency: str, rate: float, t0: float) -> AccessFit:
+        sizes = (1 << 20, 8 << 20, 64 << 20)
+        return AccessFit(
+            access=access,
+            residency=residency,
+            t0_us=t0,
+            gb_per_s=rate,
+            low_gb_per_s=rate * 0.99,
+            high_gb_per_s=rate * 1.01,
+            largest_error=0.04,
+            sizes_bytes=sizes,
+            times_us=tuple(t0 + size / rate / 1e3 for size in sizes),
+            what=f"a {access} kernel",
+        )
+
+    return DeviceModel(
+        schema=1,
+        created="2026-09-30T12:00:00Z",
+        version="0.1.0",
+        command="addrfrac device -o device.json",
+        environment=_environment(),
+        fits=(
+            fit("stream", "cold", 4290.0, 2.1),
+            fit("stream", "l2", 7900.0, 1.9),
+            fit("gather", "cold", 3100.0, 2.4),
+            fit("reduce", "cold", 4010.0, 3.0),
+        ),
+        peaks=(
+            MatmulPeak(dtype="bf16", tflops=788.0, low_tflops=780.0, high_tflops=791.0, size=8192),
+            MatmulPeak(dtype="tf32", tflops=402.0, low_tflops=398.0, high_tflops=404.0, size=8192),
+            MatmulPeak(dtype="fp32", tflops=51.0, low_tflops=50.8, high_tflops=51.2, size=8192),
+        ),
+        launch_us=3.9,
+        graph_node_us=1.1,
     )
 
 

@@ -139,6 +139,30 @@ def test_runs_with_parts_missing_open_clean(make: Make, opened: Callable[..., Op
     assert_clean(opened(shared(make(name))), figures)
 
 
+def test_ladder_ceilings_and_floors_are_drawn(make: Make, opened: Callable[..., Opened]) -> None:
+    # Step, ladder, three ceilings, headroom, roofline, Amdahl, samples, steps.
+    page = opened(shared(make("ladder")))
+    assert_clean(page, figures=10)
+    ladder, *ceilings, headroom, roofline = page.figures[1:7]
+    assert ladder.count('<g class="point">') == 9
+    assert all(drawn.count('class="point') >= 8 + 9 + 9 for drawn in ceilings)
+    assert headroom.count('<g class="point">') >= 3 * 9
+    assert roofline.count('class="point') >= 10
+
+
+@pytest.mark.parametrize(("name", "figures"), [("training_ladder", 9), ("ceiling", 5), ("ladders", 4)])
+def test_ladders_with_parts_missing_open_clean(
+    make: Make, opened: Callable[..., Opened], name: str, figures: int
+) -> None:
+    assert_clean(opened(shared(make(name))), figures)
+
+
+def test_hostile_text_in_a_ladder_runs_nothing(make: Make, opened: Callable[..., Opened]) -> None:
+    page = opened(shared(make("hostile_ladder")))
+    assert_clean(page, figures=10)
+    assert "<img" not in page.dom
+
+
 PUBLISHED = Path(__file__).parents[2] / "reports"
 
 

@@ -17,10 +17,10 @@ import markdown_it
 import msgspec
 import pytest
 
-from addrfrac import report
+from addrfrac import compare, report
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Range, Run
-from addrfrac.report import facts, tables
+from addrfrac.report import facts, ladders, tables
 from addrfrac.report.picture import BAR_WIDTH
 
 CASES = (
@@ -40,6 +40,11 @@ CASES = (
     "grid",
     "serving",
     "ranks",
+    "ladder",
+    "training_ladder",
+    "ceiling",
+    "hostile_ladder",
+    "ladders",
 )
 Make = Callable[[str], tuple[Run, ...]]
 
@@ -148,6 +153,111 @@ def test_ranks_stand_side_by_side_with_what_they_waited_for(make: Make, format: 
         assert words in text
 
 
+# --- ladder, ceilings, floors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_the_ladder_shows_what_it_reached_and_what_it_leaves(make: Make, format: str) -> None:
+    text = _words(html.unescape(report.render(make("ladder"), format)))
+    assert "takes this step from 4.76 ms to 1.97 ms, 2.40–2.43x" in text
+    assert "compile and a CUDA graph alone reach 2.58 ms, which best-library beats by 1.30–1.32x" in text
+    # Each arm with its step, its share, the step if replaceable kernels were free, the ceiling.
+    for words in ("4.74–4.78 ms", "58.8–61.4 %", "41.4–41.8 %", "10.8–11.8 %", "1.46 ms", "2.88–2.92x", "1.14–1.15x"):
+        assert words in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_switches_that_were_not_kept_or_have_no_meaning_say_why(make: Make, format: str) -> None:
+    text = _words(html.unescape(report.render(make("ladder"), format)))
+    for words in ("the error is 7.3 times the base's", "no experts in this model", "mutated constant"):
+        assert words in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_ceiling_stands_beside_both_of_amdahls_with_its_reason(make: Make, format: str) -> None:
+    text = _words(html.unescape(report.render(make("ceiling"), format)))
+    assert "would take 1.44 ms instead of 4.10 ms. No kernel can pay more than 2.87x here" in text
+    for words in ("2.57–2.61x", "2.35–2.42x", "2.84–2.87x", "122 gaps of 1.2 µs went with the nodes"):
+        assert words in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_step_that_could_not_be_captured_says_why_and_falls_back_to_amdahl(make: Make, format: str) -> None:
+    text = _words(html.unescape(report.render(make("training_ladder"), format)))
+    assert "Not measured: the optimizer reads a loss scale on the host" in text
+    assert "Amdahl's bound stands in its place: 2.57–2.61x of busy" in text
+    assert "No free switch helped" in text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_floors_rank_headroom_whoever_owns_the_kernel(make: Make, format: str) -> None:
+    text = _words(html.unescape(report.render(make("ladder"), format)))
+    for words in ("1.98–2.11 ms", "1.43–1.46 ms", "37.0–41.0 % of the card's copy bandwidth", "16.4 %"):
+        assert words in text
+    listed = text[text.index("Headroom above the floor" if format != "markdown" else "standalone") :]
+    first, second = ("382–445 µs", "346–371 µs")  # a convolution of cuDNN before an elementwise kernel
+    assert listed.index(first) < listed.index(second)
+
+
+def test_the_headroom_list_of_the_terminal_holds_the_ten_largest(make: Make) -> None:
+    text = report.render(make("ladder"), "terminal")
+    rows = text[text.index("kernel                      owner") :].split("\n")[1:11]
+    assert all(re.search(r"µs$", row) for row in rows)
+    assert "1 more kernel with less headroom" in text
+
+
+@pytest.mark.parametrize(
+    ("heading", "rows"),
+    [("Where free switches lead", 4), ("Ceiling above best-library", 10), ("Headroom above the floor", 10)],
+)
+def test_each_row_of_a_wide_table_stays_on_one_line(make: Make, heading: str, rows: int) -> None:
+    text = report.render(make("ladder"), "terminal")
+    block = text[text.index(heading) :].split("\n\n")[0].split("\n")
+    assert all(re.search(r"(µs|ms|x|–)$", line) for line in block[2 : 2 + rows])
+
+
+def test_csv_holds_the_ladder_under_the_kernels(make: Make) -> None:
+    (run,) = make("ladder")
+    assert run.ladder is not None
+    assert run.floors is not None
+    rows = list(csv.DictReader(io.StringIO(report.render([run], "csv"))))
+    by_part = {part: [row for row in rows if row["part"] == part] for part in ("rung", "arm", "ceiling", "floor")}
+    assert [row["name"] for row in by_part["rung"]] == [rung.name for rung in run.ladder.rungs]
+    assert [float(row["step_us"]) for row in by_part["arm"]] == [4760.0, 4243.0, 2585.0, 1967.0]
+    assert [row["above"] for row in by_part["ceiling"] if row["kind"] == "all"] == ["eager", "compile", "best-library"]
+    assert len(by_part["floor"]) == len(run.floors.rows)
+    assert by_part["rung"][0]["kept"] == "False"
+    several = list(csv.DictReader(io.StringIO(report.render(make("ladders"), "csv"))))
+    assert {row["part"] for row in several if row["run"] == "batch 256"} == {"kernel"}
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_runs_side_by_side_show_best_library_and_its_ceiling_where_known(make: Make, format: str) -> None:
+    text = _words(report.render(make("ladders"), format))
+    assert "best-library" in text
+    for words in ("1.97 ms", "1.14–1.15x", "2.84–2.87x"):
+        assert words in text
+    assert "best-library" not in _words(report.render(make("sweep"), format))
+
+
+def test_the_shares_of_the_arms_come_from_where_they_were_profiled(make: Make) -> None:
+    (run,) = make("ladder")
+    assert run.ladder is not None
+    eager, graph, compiled, best = (ladders.share_of_arm(run, times) for times in run.ladder.arms)
+    assert eager == run.addressable.share_of_busy
+    assert (graph.low, graph.high) == pytest.approx((0.607, 0.617))
+    # compile + graph alone was no rung: its ceiling's share, with 1 / (1 - f) turned round.
+    assert (compiled.low, compiled.high) == pytest.approx((0.418 * 0.99, 0.418))
+    assert (best.low, best.high) == pytest.approx((0.108, 0.118))
+
+
+def test_a_diff_of_two_ladders_compares_the_accounts_of_their_bases(make: Make) -> None:
+    (run,) = make("ladder")
+    found = compare.diff(run, run)
+    for format in report.FORMATS:
+        assert "same" in report.render_diff(found, format)
+
+
 # --- one format after the other -----------------------------------------------------------------------------
 
 
@@ -168,7 +278,8 @@ def test_the_terminal_fits_80_columns_and_holds_no_control_characters(case: tupl
 
 def test_the_terminal_cuts_no_figure_short(case: tuple[Run, ...]) -> None:
     text = report.render(case, "terminal")
-    assert not re.search(r"[\d–.]…", text.split("Top ")[0])
+    # A name is cut in its middle; a cell that does not fit would be cut at its end.
+    assert not re.search(r"[\d–.]…(\s|$)", text.split("Top ")[0])
 
 
 def test_the_terminal_answers_before_it_explains(make: Make) -> None:
@@ -196,6 +307,7 @@ def test_the_terminal_honours_no_color(make: Make, monkeypatch: pytest.MonkeyPat
 
 def test_csv_holds_every_kernel(case: tuple[Run, ...]) -> None:
     rows = list(csv.DictReader(io.StringIO(report.render(case, "csv"))))
+    rows = [row for row in rows if row.get("part", "kernel") == "kernel"]
     assert [row["name"] for row in rows] == [kernel.name for run in case for kernel in run.kernels]
     assert [float(row["device_us"]) for row in rows] == [kernel.device_us for run in case for kernel in run.kernels]
     if len(case) > 1:
