@@ -11,7 +11,7 @@ import torch
 from addrfrac.verification.closeness import Judgement, judge, norm, widened
 from addrfrac.verification.exam import Exam, Trial
 from addrfrac.verification.parameters import Mapping, mapped_entries, match
-from addrfrac.verification.processes import Server, WorkerFailure
+from addrfrac.verification.processes import Group, Server, WorkerFailure
 from addrfrac.verification.records import Check, PrecisionClass, Status
 from addrfrac.verification.reference import Handle, Output, ReferenceRaised, raised_or
 from addrfrac.verification.schema import compare_schema
@@ -65,7 +65,7 @@ class Findings:
 class Candidate:
     """A candidate's process with the exam that it sits."""
 
-    def __init__(self, server: Server, source: Source, exam: Exam, *, case: int, timeout_s: float) -> None:
+    def __init__(self, server: Server | Group, source: Source, exam: Exam, *, case: int, timeout_s: float) -> None:
         self.exam = exam
         self.handle = Handle(server, source, role="candidate", case=case, timeout_s=timeout_s)
         self.current: tuple[int, int] | None = None

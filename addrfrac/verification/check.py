@@ -7,6 +7,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from addrfrac.verification.candidate import Findings
 from addrfrac.verification.exam import Exam, prepare
@@ -18,6 +19,9 @@ from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.screen import screen
 from addrfrac.verification.sources import Source, Target
 from addrfrac.verification.verdict import NOT_ON_A_CPU, credit_of, decide, failure, labels_of, unmeasured
+
+if TYPE_CHECKING:
+    from addrfrac.verification.preparation import Preparation
 
 _OUR_OWN = (RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, OSError)
 """A fault of the verifier on one target: that target is incomplete, the others go on."""
@@ -73,16 +77,21 @@ def check_target(
     findings = Findings()
     exam: Exam | None = None
     reseeded = False
+    prepared = _prepared(server, target, quick=quick, timing=timing)
     try:
         exam = exams.get(reseeded=False)
         if exam.unverifiable and not exam.trials:
             findings.checks.append(failure(Status.UNVERIFIABLE, "problem", exam.unverifiable))
         else:
             try:
+                if prepared is not None:
+                    prepared.begin_candidate(target.solution, exam)
                 findings = examine(server, target.solution, exam, case=target.case, quick=quick, timeout_s=timeout_s)
             except NeedsReseeding:
                 reseeded = True
                 exam = exams.get(reseeded=True)
+                if prepared is not None:
+                    prepared.begin_candidate(target.solution, exam)
                 findings = examine(server, target.solution, exam, case=target.case, quick=quick, timeout_s=timeout_s)
                 _reseeded_status(findings, exam)
     except ReferenceRaised as error:
@@ -94,16 +103,64 @@ def check_target(
         detail = f"the verifier failed at {Path(where.filename).name}:{where.lineno}: {type(error).__name__}: {error}"
         findings.checks.append(failure(Status.INCOMPLETE, "verifier", detail[:300]))
     speed = None
-    if timing and server.device == "cuda" and exam is not None and decide(findings, exam)[0] is Status.PASSED:
-        from addrfrac.verification.stopwatch import measure
-
+    if prepared is not None:
         try:
-            speed, checks = measure(server, target.solution, exam, case=target.case, quick=quick)
-        except _OUR_OWN as error:
-            speed = unmeasured(f"could not be measured: {error}")
-            checks = [failure(Status.INCOMPLETE, "clock", f"{type(error).__name__}: {error}")]
-        findings.checks += checks
+            speed = _timed(server, target, findings, exam, prepared, quick=quick, timing=timing)
+        finally:
+            prepared.close()
     return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)
+
+
+def _prepared(server: Server, target: Target, *, quick: bool, timing: bool) -> Preparation | None:
+    """Processes for the trace and the clock, starting up while values are checked; on a device only."""
+    if server.device != "cuda":
+        return None
+    from addrfrac.verification.preparation import Preparation
+
+    processes = (1 if quick else 3) if timing else 0
+    return Preparation(
+        server, target.problem, case=target.case, dtype=target.dtype, processes=processes, compiled=not quick
+    )
+
+
+def _timed(
+    server: Server,
+    target: Target,
+    findings: Findings,
+    exam: Exam | None,
+    prepared: Preparation,
+    *,
+    quick: bool,
+    timing: bool,
+) -> Speed | None:
+    """The trace of what passed, and its speed; a failure of either is a check that failed."""
+    if exam is None or decide(findings, exam)[0] is not Status.PASSED:
+        return None
+    from addrfrac.verification.stopwatch import measure
+
+    traced = prepared.trace()
+    findings.facts.setdefault("traced", {}).update(traced)
+    if "wrong_when_traced" in traced:
+        findings.checks.append(failure(Status.WRONG_VALUES, "traced output", str(traced["wrong_when_traced"])))
+        return None
+    if not timing:
+        return None
+    try:
+        speed, checks = measure(
+            server,
+            target.solution,
+            exam,
+            case=target.case,
+            quick=quick,
+            prepared=prepared,
+            span_us=traced.get("span_us"),
+        )
+    except _OUR_OWN as error:
+        speed = unmeasured(f"could not be measured: {error}")
+        checks = [failure(Status.INCOMPLETE, "clock", f"{type(error).__name__}: {error}")]
+    findings.checks += checks
+    findings.facts["device_bytes"] = (speed.device_persistent_bytes, speed.baseline_device_persistent_bytes)
+    return speed
 
 
 def _reseeded_status(findings: Findings, exam: Exam) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def observe(model: Any, arguments: Any, module_file: str, device: torch.device) -> dict[str, Any]:
-    """One call with its operations in order, exceptions raised in the module's own frames, and device kernels."""
+    """One call with its operations in order, and exceptions raised in the module's own frames."""
     swallowed: list[str] = []
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -79,7 +80,7 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
         "computes": bool((set(counts) | unwatched) - _VIEWS - _CREATION),
         "matmul": bool(set(counts) & MATMUL_OPERATIONS),
         "swallowed": swallowed[:5],
-        **(_kernels(model, arguments) if device.type == "cuda" else {"kernels": []}),
+        "kernels": [],  # those of a device are traced in a process of its own
     }
 
 
@@ -105,22 +106,58 @@ def _recorded_below(model: Any, arguments: Any) -> set[str]:
     return {name.removeprefix("aten::") for name in names if name.startswith("aten::")}
 
 
-def _kernels(model: Any, arguments: Any) -> dict[str, Any]:
-    """[name, microseconds] of the device kernels of one isolated call, largest first, and their span."""
+_TRACED_CALLS = 3
+_MAKES_NOTHING = ("empty", "view", "as_strided", "detach", "alias", "resize")
+
+
+def device_kernels(once: Callable[[], Any], again: Callable[[], None]) -> tuple[dict[str, Any], Any]:
+    """Device kernels of the shortest of a few isolated calls, largest first, and the output of the last.
+
+    `span_us` is the time in which at least one stream was at work: gaps between launches are the host's, and a call
+    that is queued behind other work has none.
+    """
     from torch.profiler import ProfilerActivity, profile
 
+    best: dict[str, Any] = {"kernels": [], "span_us": None, "launches": 0, "within": {}}
+    output: Any = None
     with torch.no_grad():
-        model(*arguments)
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-            model(*arguments)
-            torch.cuda.synchronize()
+        for _ in range(10):  # clocks settle
+            once()
+        for _ in range(_TRACED_CALLS):
+            again()
+            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+                output = once()
+                torch.cuda.synchronize()
+            found = _shown(profiled.events())
+            if best["span_us"] is None or (found["span_us"] or 0.0) < best["span_us"]:
+                best = found
+    return best, output
+
+
+def _shown(events: Any) -> dict[str, Any]:
+    """What the events of one profiled call show of the device."""
     times: Counter[str] = Counter()
-    starts, ends = [], []
-    for event in profiled.events():
-        if event.device_type == torch._C._autograd.DeviceType.CUDA and event.time_range.elapsed_us() > 0:
-            times[event.name[:200]] += round(event.time_range.elapsed_us(), 3)
-            starts.append(event.time_range.start)
-            ends.append(event.time_range.end)
-    span = max(ends) - min(starts) if starts else None
-    return {"kernels": [[name, us] for name, us in times.most_common(40)], "span_us": span}
+    intervals = []
+    within: dict[str, str] = {}
+    for event in events:
+        if event.device_type == torch._C._autograd.DeviceType.CUDA:
+            if event.time_range.elapsed_us() > 0:
+                times[event.name[:200]] += round(event.time_range.elapsed_us(), 3)
+                intervals.append((event.time_range.start, event.time_range.end))
+        elif event.name.startswith("aten::") and not event.name[6:].startswith(_MAKES_NOTHING):
+            within |= {kernel.name[:200]: event.name for kernel in event.kernels}
+    return {
+        "kernels": [[name, us] for name, us in times.most_common(40)],
+        "span_us": busy_us(intervals) if intervals else None,
+        "launches": len(intervals),
+        "within": within,
+    }
+
+
+def busy_us(intervals: list[tuple[float, float]]) -> float:
+    """Length of the union of intervals."""
+    total, reached = 0.0, -float("inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

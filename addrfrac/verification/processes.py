@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from addrfrac.verification.records import Layer, Status
 MEMORY_LIMIT_BYTES = 24 << 30
 """Resident memory of a worker and its children together."""
 _POLL_S = 0.05
+SPARES = 2
+"""Workers whose device is started ahead of need: a driver takes a second for it, and they do it while others work."""
 
 
 class WorkerFailure(Exception):
@@ -53,16 +57,54 @@ class Server:
         )
         theirs.close()
         self.control = ours
+        self.lock = threading.Lock()
+        self.spares: list[Worker] = []
+        self.most_spares = 0
+        self.facts: dict[str, Any] = {}
+        """What was measured of the device, once a server."""
+        self.trips: Counter[str] = Counter()
+        """Round trips to workers, by request."""
+        self.asked_s: dict[str, float] = {}
 
     def ask(self, request: dict[str, Any], fds: tuple[int, ...] = (), timeout_s: float = 60.0) -> dict[str, Any]:
         """One request to the server itself."""
-        channel.send(self.control, request, fds)
-        body, _fds = channel.receive(self.control, timeout_s)
+        with self.lock:
+            channel.send(self.control, request, fds)
+            body, _fds = channel.receive(self.control, timeout_s)
         answer: dict[str, Any] = json.loads(body)
         return answer
 
+    def worker(self, *, timeout_s: float = 60.0) -> Worker:
+        """A worker that knows nothing yet: one whose device was started beforehand, if there is one."""
+        with self.lock:
+            found = self.spares.pop(0) if self.spares else None
+        if found is None:
+            found = Worker(self, timeout_s=timeout_s)
+        found.timeout_s = timeout_s
+        self.warm_spares()
+        return found
+
+    def warm_spares(self) -> None:
+        """Fork workers ahead of need and have them start their device while others work; none on a CPU."""
+        while len(self.spares) < self.most_spares:
+            spare = Worker(self)
+            spare.begin({"op": "probe"})
+            with self.lock:
+                self.spares.append(spare)
+
+    def spares_ready(self) -> None:
+        """Wait until the spares have started their device."""
+        for spare in list(self.spares):
+            try:
+                spare.finish_begun()
+            except WorkerFailure:
+                self.spares.remove(spare)
+                spare.end()
+
     def close(self) -> None:
         """End the server."""
+        while self.spares:
+            self.spares.pop().end()
         self.control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
@@ -74,6 +116,29 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Group:
+    """Workers of one purpose, ended together from any thread."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.device, self.facts = server, server.device, server.facts
+        self.workers: list[Worker] = []
+        self.ended = False
+
+    def worker(self, *, timeout_s: float = 60.0) -> Worker:
+        """A worker of this group."""
+        made = self.server.worker(timeout_s=timeout_s)
+        self.workers.append(made)
+        if self.ended:
+            made.end()
+        return made
+
+    def end(self) -> None:
+        """End them all; whoever waits for an answer learns that its process is gone."""
+        self.ended = True
+        for worker in list(self.workers):
+            worker.end()
 
 
 _ATTEMPTS: tuple[tuple[bool, frozenset[str]], ...] = (
@@ -92,10 +157,13 @@ def start_server(device: str = "cpu", threads: int = 1) -> Server:
     for preload, skip in _ATTEMPTS:
         server = Server(device, threads, skip, preload=preload)
         try:
-            with Worker(server, timeout_s=60.0) as worker:
-                answer = worker.ask({"op": "probe"})
+            worker = Worker(server, timeout_s=60.0)
+            answer = worker.ask({"op": "probe"})
             if "raised" not in answer:
+                server.spares.append(worker)
+                server.most_spares = SPARES if device == "cuda" else 0
                 return server
+            worker.end()
             reasons.append(str(answer["raised"].get("text")))
         except (WorkerFailure, channel.ChannelError) as error:
             reasons.append(str(error))
@@ -143,17 +211,19 @@ class Worker:
         self.pid = int(server.ask(request, (theirs.fileno(),))["pid"])
         theirs.close()
         self.ended: dict[str, Any] | None = None
+        self.begun = ""
         hello = self.ask({"op": "hello"})
         self.layers = tuple(Layer(**layer) for layer in hello["layers"])
 
     def ask(self, request: dict[str, Any], fds: tuple[int, ...] = (), timeout_s: float | None = None) -> dict[str, Any]:
         """One request, one answer; `tensors` of the answer are copied out. `elapsed_s` is this side's clock."""
+        self.finish_begun()
         nonce = secrets.token_hex(8)
         started = time.monotonic()
         try:
             channel.send(self.sock, request | {"nonce": nonce}, fds)
             body, received = self._wait(started + (timeout_s or self.timeout_s))
-        except channel.ChannelClosed as error:
+        except (channel.ChannelClosed, ValueError) as error:  # ended by another thread while it waited
             raise self._gone() from error
         elapsed = time.monotonic() - started
         try:
@@ -172,7 +242,26 @@ class Worker:
                 raise WorkerFailure(Status.TAMPERED, f"malformed bytes: {error}") from error
         answer["tensors"] = tensors
         answer["elapsed_s"] = elapsed
+        self.server.trips[request["op"]] += 1
+        self.server.asked_s[request["op"]] = self.server.asked_s.get(request["op"], 0.0) + elapsed
         return answer
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """Send a request whose answer is only waited for at the next one; it carries nothing back."""
+        self.begun = secrets.token_hex(8)
+        channel.send(self.sock, request | {"nonce": self.begun})
+
+    def finish_begun(self) -> None:
+        """Wait for the answer to a request that was begun."""
+        if not self.begun:
+            return
+        wanted, self.begun = self.begun, ""
+        try:
+            body, _fds = self._wait(time.monotonic() + 60.0)
+        except (channel.ChannelClosed, ValueError) as error:
+            raise self._gone() from error
+        if json.loads(body).get("nonce") != wanted:
+            raise WorkerFailure(Status.TAMPERED, "an answer to no question")
 
     def _wait(self, deadline: float) -> tuple[bytes, list[int]]:
         while True:

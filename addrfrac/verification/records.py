@@ -200,6 +200,17 @@ class Speed:
     peak_transient_bytes: int | None
     setup_s: float | None
     note: str = ""
+    launch: str = ""
+    """How calls were launched and what the cache held: single calls, or an unrolled graph of how many."""
+    peak_gb_per_s: float | None = None
+    """Rate of a large copy on this device, measured by the same server."""
+    device_persistent_bytes: int | None = None
+    """As the driver has it, whoever allocated, code and context growth among it; None where it does not say."""
+    device_transient_bytes: int | None = None
+    baseline_persistent_bytes: int | None = None
+    baseline_transient_bytes: int | None = None
+    baseline_device_persistent_bytes: int | None = None
+    baseline_device_transient_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

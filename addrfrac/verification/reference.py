@@ -12,7 +12,7 @@ import torch
 from addrfrac.verification import channel
 from addrfrac.verification.answers import tensor_facts
 from addrfrac.verification.parameters import Entry
-from addrfrac.verification.processes import Server, Worker, WorkerFailure
+from addrfrac.verification.processes import Group, Server, WorkerFailure
 from addrfrac.verification.records import Status
 from addrfrac.verification.sources import Source
 
@@ -46,8 +46,10 @@ class Output:
 class Handle:
     """A loaded worker of either role with the requests both understand."""
 
-    def __init__(self, server: Server, source: Source, *, role: str, case: int = 0, timeout_s: float = 60.0) -> None:
-        self.worker = Worker(server, timeout_s=timeout_s)
+    def __init__(
+        self, server: Server | Group, source: Source, *, role: str, case: int = 0, timeout_s: float = 60.0
+    ) -> None:
+        self.worker = server.worker(timeout_s=timeout_s)
         self.arenas: dict[int, channel.Arena] = {}
         text = source.text.encode()
         request: dict[str, Any] = {"op": "load", "role": role, "case": case}
@@ -175,7 +177,7 @@ def raised_or(answer: dict[str, Any]) -> dict[str, Any]:
 class Reference(Handle):
     """The reference's worker."""
 
-    def __init__(self, server: Server, source: Source, *, case: int = 0, timeout_s: float = 60.0) -> None:
+    def __init__(self, server: Server | Group, source: Source, *, case: int = 0, timeout_s: float = 60.0) -> None:
         super().__init__(server, source, role="reference", case=case, timeout_s=timeout_s)
 
     def inputs(self, seed: int, dtype: str = "") -> Arguments:

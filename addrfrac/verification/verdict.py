@@ -151,16 +151,30 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     reference_bytes = sum(e.value.numel() * e.value.element_size() for e in exam.constructs[0].entries)
     if max(facts.get("state_bytes", 0), facts.get("live_bytes", 0)) > 1.5 * reference_bytes + 65_536:
         found.append(Label.EXTRA_MEMORY)
+    mine_bytes, theirs_bytes = facts.get("device_bytes", (None, None))
+    if None not in (mine_bytes, theirs_bytes) and mine_bytes > 1.5 * theirs_bytes + _EXTRA_DEVICE_BYTES:
+        found.append(Label.EXTRA_MEMORY)
     if facts.get("setup_s", 0.0) > 0.5:
         found.append(Label.SETUP_COMPUTES)
-    return found
+    return list(dict.fromkeys(found))
+
+
+_EXTRA_DEVICE_BYTES = 256 << 20
+"""Libraries and kernels that are loaded when first used take this much of a device without being anybody's memory."""
 
 
 def _library_share(traced: dict[str, Any]) -> float:
     """Share of device time in library kernels; 0 where no kernel was seen."""
+    shares = library_shares(traced)
+    return sum(shares.values())
+
+
+def library_shares(traced: dict[str, Any]) -> dict[str, float]:
+    """Library kernels, by name or launched within an operation of torch's, with their shares of the device time."""
     times = [(str(name), float(us)) for name, us in traced.get("kernels", [])]
     total = sum(us for _, us in times)
-    return sum(us for name, us in times if is_library_kernel(name)) / total if total else 0.0
+    within = traced.get("within", {})
+    return {name: us / total for name, us in times if total and (is_library_kernel(name) or name in within)}
 
 
 _PACKAGES = frozenset({"numpy", "scipy", "numba", "cupy", "jax", "sklearn", "pandas", "mkl", "cv2", "tensorflow"})
@@ -192,11 +206,16 @@ def credit_of(findings: Findings) -> Credit:
     operations = tuple(str(o) for o in traced.get("operations", []))
     library = tuple(str(o) for o in traced.get("library", []))
     kernels = [(str(name), float(us)) for name, us in traced.get("kernels", [])]
-    total = sum(us for _, us in kernels)
-    own = sum(us for name, us in kernels if not is_library_kernel(name))
-    share = own / total if total else None
+    libraries = library_shares(traced)
+    share = 1.0 - sum(libraries.values()) if kernels else None
     if share is not None:
         line = f"{share:.0%} of device time in kernels of its own"
+        if libraries:
+            largest = max(libraries, key=lambda name: libraries[name])
+            within = traced.get("within", {}).get(largest, "")
+            by = f" ({within})" if within else ""
+            does = "a library does the work: " if share < 0.5 else "the rest in "
+            line += f"; {does}{largest[:60]}{by}, {libraries[largest]:.0%}"
     elif library:
         line = f"library calls: {', '.join(library)}"
     elif operations:

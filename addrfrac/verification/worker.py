@@ -373,12 +373,10 @@ def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[st
 
 
 def _time(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
-    """One phase of a block of timed calls; see `timed`."""
+    """One phase of timing; see `timed`."""
     from addrfrac.verification import timed
 
-    if message["phase"] == "prepare":
-        return timed.prepare_block(state, message)
-    return timed.run_block(state, message) if message["phase"] == "run" else timed.finish_block(state)
+    return timed.PHASES[message["phase"]](state, message)
 
 
 _OPERATIONS = {
