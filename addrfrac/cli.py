@@ -96,6 +96,12 @@ class VerifyDevice(StrEnum):
     CPU = "cpu"
 
 
+class CeilingArm(StrEnum):
+    EAGER = "eager"
+    COMPILE = "compile"
+    BEST_LIBRARY = "best-library"
+
+
 class ListFormat(StrEnum):
     TSV = "tsv"
     CSV = "csv"
@@ -397,6 +403,173 @@ def verify(
 
 
 @app.command()
+def ladder(
+    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
+    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
+    ] = None,
+    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
+    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
+    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
+    ] = "random",
+    steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps of the base and of the best.")] = 10,
+    only: Annotated[str | None, typer.Option(metavar="A[,B...]", help="Try these switches alone.")] = None,
+    skip: Annotated[str | None, typer.Option(metavar="A[,B...]", help="Leave these switches out.")] = None,
+    max_autotune: Annotated[
+        bool, typer.Option("--max-autotune", help="Try torch.compile's max-autotune too: minutes a model.")
+    ] = False,
+    processes: Annotated[int, typer.Option(metavar="N", help="Processes an arm, in the final comparison.")] = 3,
+    at_once: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes alive at a time. [default: as many as fit]")
+    ] = None,
+    switch_timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one switch may take.")] = 180.0,
+    floors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A saved `addrfrac device`: adds floors and headroom.")
+    ] = None,
+    no_ceiling: Annotated[bool, typer.Option("--no-ceiling", help="Measure no ceiling above the arms.")] = False,
+    warm_caches: Annotated[
+        bool, typer.Option("--warm-caches", help="Only compile what will be needed; nothing is saved.")
+    ] = False,
+    device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda.")] = None,
+    policy: PolicyOption = "paper",
+    rules: RulesOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Try every free switch on a real model, keep what helps, and show what is left to win."""
+    from addrfrac import ladder as climb
+
+    plan = climb.Plan(
+        only=_list(only),
+        skip=_list(skip),
+        processes=processes,
+        max_autotune=max_autotune,
+        switch_timeout_s=switch_timeout,
+        at_once=at_once,
+        ceilings=not no_ceiling,
+        options=_options(policy=policy, rules=rules, command=_command()),
+    )
+    request = climb.Request(
+        workload=workload,
+        batches=_numbers("--batch", batch),
+        seq_lens=_numbers("--seq-len", seq_len),
+        fields={
+            "cache_len": cache_len,
+            "dtype": dtype and str(dtype),
+            "layout": layout and str(layout),
+            "mode": mode and str(mode),
+            "embedding": embedding and str(embedding),
+            "indices": indices and str(indices),
+            "pooling": pooling,
+            "rows": rows,
+            "routing": routing and str(routing),
+            "layers": layers,
+            "weights": weights,
+            "steps": steps,
+        },
+        device=device and str(device),
+        plan=plan,
+        floors=floors,
+        warm_caches=warm_caches,
+        directory=output,
+    )
+    outcome = climb.run_request(request, _progress(quiet))
+    if outcome.runs:
+        _print_terminal(outcome.runs)
+    for line in outcome.files:
+        typer.echo(line)
+
+
+@app.command()
+def ceiling(
+    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
+    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
+    ] = None,
+    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
+    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
+    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
+    ] = "random",
+    steps: Annotated[int, typer.Option(metavar="N", help="Profiled replays.")] = 10,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Steps before anything is measured.")] = 5,
+    arm: Annotated[CeilingArm, typer.Option(help="Which way of running the step is captured.")] = CeilingArm.EAGER,
+    ladder: Annotated[
+        Path | None, typer.Option(metavar="RUN.json", help="A ladder that says what best-library is.")
+    ] = None,
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", metavar="C", help="Only this class, e.g. normalization; repeatable.")
+    ] = None,
+    sites: Annotated[
+        list[str] | None, typer.Option("--site", metavar="S", help="Only kernels whose name, ops or module hold S.")
+    ] = None,
+    all_classes: Annotated[
+        bool, typer.Option("--all-classes", help="Every class, the library's and the unknown too.")
+    ] = False,
+    policy: PolicyOption = "paper",
+    rules: RulesOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure what a step would cost if kernels were free: its CUDA graph with them deleted."""
+    from addrfrac import ceiling_process
+    from addrfrac.ceiling_rows import Wanted
+
+    request = ceiling_process.Request(
+        workload=workload,
+        batches=_numbers("--batch", batch),
+        seq_lens=_numbers("--seq-len", seq_len),
+        fields={
+            "cache_len": cache_len,
+            "dtype": dtype and str(dtype),
+            "layout": layout and str(layout),
+            "mode": mode and str(mode),
+            "embedding": embedding and str(embedding),
+            "indices": indices and str(indices),
+            "pooling": pooling,
+            "rows": rows,
+            "routing": routing and str(routing),
+            "layers": layers,
+            "weights": weights,
+            "steps": steps,
+            "warmup": warmup,
+        },
+        arm=str(arm),
+        ladder=ladder,
+        wanted=Wanted(classes=tuple(classes or ()), sites=tuple(sites or ()), all_classes=all_classes),
+        options=_options(policy=policy, rules=rules, command=_command()),
+        directory=output,
+    )
+    outcome = ceiling_process.ceiling(request, _progress(quiet))
+    _print_terminal(outcome.runs)
+    for line in outcome.files:
+        typer.echo(line)
+
+
+@app.command()
 def explain(
     trace: Annotated[Path, typer.Argument(help="A torch.profiler trace.")],
     kernel: Annotated[str, typer.Argument(help="A kernel's name, or a part of it.")],
@@ -474,6 +647,10 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number or a list like 1,16,64", param_hint=option) from None
+
+
+def _list(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
 def _speedups(text: str) -> dict[str, float]:
