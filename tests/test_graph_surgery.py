@@ -24,7 +24,7 @@ def chain(count: int) -> Graph:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Graph, frozenset[int]]:
-    """A graph without circles whose nodes the driver lists in any order, some edges programmatic, and what to delete."""
+    """A graph without circles, listed in any order, some of its edges programmatic, and what to delete of it."""
     count = draw(st.integers(1, 12))
     label = draw(st.permutations(range(count)))
     pairs = draw(st.sets(st.sampled_from(list(combinations(range(count), 2)) or [(0, 0)]), max_size=30))
