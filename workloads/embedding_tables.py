@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,11 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from addrfrac.workloads.step import generator
+
 FEATURES = 26
 DIMENSION = 128
+TABLE_SEED = 1000
 SPREAD = 0.1
 """Weights are uniform within this much of zero: sums of a hundred rows stay near 1."""
 
@@ -31,10 +35,16 @@ def configurations(rows: int, dimension: int) -> list[EmbeddingBagConfig]:
             embedding_dim=dimension,
             num_embeddings=rows,
             feature_names=[key],
-            init_fn=lambda weight: torch.nn.init.uniform_(weight, -SPREAD, SPREAD),
+            init_fn=partial(fill, index),
         )
         for index, key in enumerate(KEYS)
     ]
+
+
+def fill(index: int, weight: torch.Tensor) -> None:
+    """Random rows for the table of that index: the same ones whichever operator holds them."""
+    with torch.no_grad():
+        weight.uniform_(-SPREAD, SPREAD, generator=generator(weight.device, TABLE_SEED + index))
 
 
 class Bags(torch.nn.Module):
@@ -85,7 +95,8 @@ class TableBatched(torch.nn.Module):
             output_dtype=output if on_gpu else SparseType.FP32,
             device=device,
         )
-        self.lookup.init_embedding_weights_uniform(-SPREAD, SPREAD)
+        for index, weight in enumerate(self.lookup.split_embedding_weights()):
+            fill(index, weight)
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         return self.tables

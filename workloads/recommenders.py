@@ -121,6 +121,7 @@ def _model(shape: _Shape, rows: int, configuration: Configuration, device: torch
         "over_arch_layer_sizes": list(shape.top),
         "dense_device": device,
     }
+    torch.manual_seed(SEED)  # the dense part is the same whichever operator holds the tables
     with device:
         if shape.cross_layers:
             model = DLRM_DCN(**arguments, dcn_num_layers=shape.cross_layers, dcn_low_rank_dim=shape.cross_rank)
