@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +15,18 @@ from addrfrac.errors import AddrfracError
 from addrfrac.records import Run
 
 SCHEMA = 1
+GZIP = b"\x1f\x8b"
+"""First bytes of a gzip file."""
 
 
 def encode(runs: Run | Sequence[Run], indent: int = 1) -> bytes:
     """JSON of a run, or of a list of runs."""
     return msgspec.json.format(msgspec.json.encode(runs), indent=indent) + b"\n"
+
+
+def encode_small(run: Run) -> bytes:
+    """The same, compact and gzipped: for runs that are kept in numbers. Equal runs give equal bytes."""
+    return gzip.compress(msgspec.json.encode(run), mtime=0)
 
 
 def save(run: Run, path: Path) -> None:
@@ -52,13 +61,17 @@ def _umask() -> int:
 
 
 def load(path: Path) -> Run:
-    """The run saved at `path`, or in the folder `path` as `run.json`.
+    """The run saved at `path`, or in the folder `path` as `run.json` or `run.json.gz`.
 
     Raises AddrfracError for a file that is missing, damaged or from a newer version.
     """
-    file = path / "run.json" if path.is_dir() else path
+    file = file_in(path) if path.is_dir() else path
     try:
         content = file.read_bytes()
+        if content.startswith(GZIP):
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise AddrfracError(f"{file} is damaged ({error}); copy or record it again") from error
     except OSError as error:
         raise AddrfracError(
             f"cannot read {file}: {error.strerror}; give a run.json or the folder that holds it"
@@ -72,6 +85,12 @@ def load(path: Path) -> Run:
         return msgspec.json.decode(content, type=Run)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise AddrfracError(f"{file} is not a saved run ({error}); traces go to `addrfrac analyze`") from error
+
+
+def file_in(folder: Path) -> Path:
+    """Where the run of a folder lies, or would lie."""
+    small = folder / "run.json.gz"
+    return small if small.exists() and not (folder / "run.json").exists() else folder / "run.json"
 
 
 class _Versioned(msgspec.Struct):

@@ -114,6 +114,25 @@ def test_a_damaged_run_is_refused(run, tmp_path):
         store.load(tmp_path)
 
 
+def test_a_small_run_is_read_from_its_folder_and_equal_runs_give_equal_bytes(run, tmp_path):
+    (tmp_path / "run.json.gz").write_bytes(store.encode_small(run))
+    assert store.load(tmp_path) == run
+    assert store.encode_small(run) == store.encode_small(store.load(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [8, 100, -4])
+def test_a_small_run_that_was_cut_or_changed_is_refused_in_one_line(run, tmp_path, kept):
+    (tmp_path / "run.json.gz").write_bytes(store.encode_small(run)[:kept])
+    with pytest.raises(AddrfracError, match="damaged") as caught:
+        store.load(tmp_path)
+    assert "\n" not in str(caught.value)
+    content = bytearray(store.encode_small(run))
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "run.json.gz").write_bytes(content)
+    with pytest.raises(AddrfracError):
+        store.load(tmp_path)
+
+
 def test_a_run_from_a_newer_version_is_refused_with_what_to_do(run, tmp_path):
     newer = {**json.loads(store.encode(run)), "schema": store.SCHEMA + 1, "kernels": "now something else"}
     (tmp_path / "run.json").write_text(json.dumps(newer))

@@ -10,8 +10,8 @@ import msgspec
 from addrfrac import store
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Diff, Run, WhatIf
-from addrfrac.report import comparison, difference, markdown, page, tables, terminal
-from addrfrac.report.document import plotly_source
+from addrfrac.report import comparison, difference, document, markdown, page, tables, terminal
+from addrfrac.report.document import Shared, plotly_source
 from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
 from addrfrac.report.picture import render_picture
 
@@ -33,17 +33,36 @@ __all__ = [
     "render_index_markdown",
     "render_picture",
     "render_what_if",
+    "shared_files",
+    "shared_in",
 ]
 
 
-def render(runs: Sequence[Run], format: str, *, shared_plotly: str | None = None) -> str:
+def render(
+    runs: Sequence[Run], format: str, *, shared_plotly: str | None = None, shared_folder: str | None = None
+) -> str:
     """The report of one run, or the comparison of several, as text.
 
-    `shared_plotly` is for html only: the address, relative to the page, of a plotly.min.js that several pages share.
+    For html only: `shared_plotly` is the address, relative to the page, of a plotly.min.js that several pages share;
+    `shared_folder` that of a folder in which they share all of `shared_files`.
     """
     if not runs:
         raise ValueError("nothing to render: no run was given")
-    return _chosen(RENDERERS, format)(runs, shared_plotly)
+    return _chosen(RENDERERS, format)(runs, shared_in(shared_folder) if shared_folder else _shared(shared_plotly))
+
+
+def shared_in(folder: str) -> Shared:
+    """The addresses of `shared_files` in a folder."""
+    return Shared(plotly=f"{folder}/plotly.min.js", style=f"{folder}/page.css", script=f"{folder}/page.js")
+
+
+def shared_files() -> dict[str, str]:
+    """Name and content of what pages share besides plotly.min.js."""
+    return {name: document.resource(name) for name in ("page.css", "page.js")}
+
+
+def _shared(plotly: str | None) -> Shared | None:
+    return None if plotly is None else Shared(plotly=plotly)
 
 
 def render_diff(diff: Diff, format: str) -> str:
@@ -69,17 +88,17 @@ def print_what_if(what_if: WhatIf, console: Console) -> None:
     terminal.print_parts(terminal.what_if_parts(what_if), console)
 
 
-def _json(runs: Sequence[Run], shared_plotly: str | None) -> str:
+def _json(runs: Sequence[Run], shared: Shared | None) -> str:
     return store.encode(runs[0] if len(runs) == 1 else list(runs)).decode()
 
 
-def _html(runs: Sequence[Run], shared_plotly: str | None) -> str:
+def _html(runs: Sequence[Run], shared: Shared | None) -> str:
     if len(runs) == 1:
-        return page.render_page(runs[0], shared_plotly)
-    return comparison.render_comparison(runs, shared_plotly)
+        return page.render_page(runs[0], shared)
+    return comparison.render_comparison(runs, shared)
 
 
-def _csv(runs: Sequence[Run], shared_plotly: str | None) -> str:
+def _csv(runs: Sequence[Run], shared: Shared | None) -> str:
     frame = tables.everything(runs[0]) if len(runs) == 1 else tables.everything_of_all(runs)
     return frame.to_csv(index=False, lineterminator="\n")
 
@@ -94,10 +113,10 @@ def _chosen(renderers: Mapping[str, Renderer], format: str) -> Renderer:
     return renderers[format]
 
 
-RENDERERS: dict[str, Callable[[Sequence[Run], str | None], str]] = {
-    "terminal": lambda runs, shared_plotly: terminal.as_text(terminal.run_parts(runs)),
+RENDERERS: dict[str, Callable[[Sequence[Run], Shared | None], str]] = {
+    "terminal": lambda runs, shared: terminal.as_text(terminal.run_parts(runs)),
     "json": _json,
-    "markdown": lambda runs, shared_plotly: markdown.render_markdown(runs),
+    "markdown": lambda runs, shared: markdown.render_markdown(runs),
     "html": _html,
     "csv": _csv,
 }

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from addrfrac import units
 from addrfrac.records import Run
 from addrfrac.report import facts, figures, kernel_table, ladders, tables
-from addrfrac.report.document import Figures, banners, document
+from addrfrac.report.document import Figures, Shared, banners, document
 from addrfrac.report.markup import bound_mark, escape, section, table
 from addrfrac.report.page import breakdown_sections
 
 
-def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> str:
-    """The page of several runs; `shared_plotly` as for one."""
+def render_comparison(runs: Sequence[Run], shared: Shared | None = None) -> str:
+    """The page of several runs; `shared` as for one."""
     runs = facts.ordered(runs)
     sweep = facts.sweep(runs)
     common = facts.common_title(runs)
@@ -33,7 +33,7 @@ def render_comparison(runs: Sequence[Run], shared_plotly: str | None = None) -> 
         header,
         sections,
         [*placed.scripts, *kernel_table.kernels_data(runs)],
-        shared_plotly,
+        shared,
     )
 
 

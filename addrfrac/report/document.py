@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from string import Template
@@ -11,10 +12,20 @@ from typing import TYPE_CHECKING
 
 from addrfrac.records import Run
 from addrfrac.report import facts, figures
-from addrfrac.report.markup import data, escape
+from addrfrac.report.markup import data, escape, packed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Files that many pages share, by their addresses relative to the page; its data is packed then."""
+
+    plotly: str
+    style: str = ""
+    """'': the page has its own."""
+    script: str = ""
 
 
 class Figures:
@@ -49,7 +60,7 @@ def document(
     header: str,
     sections: Sequence[tuple[str, str, str]],
     scripts: Sequence[str],
-    shared_plotly: str | None,
+    shared: Shared | None,
 ) -> str:
     """The whole page from (id, link text, HTML) sections; plotly is left out where no figure needs it."""
     links = "".join(f'<a href="#{identifier}">{escape(word)}</a>' for identifier, word, _ in sections)
@@ -58,15 +69,15 @@ def document(
         '<button id="theme" type="button">Theme</button></div></nav>'
     )
     main = "\n".join(content for _, _, content in sections)
-    return Template(_resource("page.html")).substitute(
+    return Template(resource("page.html")).substitute(
         title=escape(title),
         version=escape(_version()),
-        policy=_content_policy(shared_plotly),
-        style=_resource("page.css"),
-        script=_resource("page.js"),
+        policy=_content_policy(shared),
+        style=_style(shared),
+        script=_script(shared),
         body=f'{nav}\n<header>{header}</header>\n<main id="content">\n{main}\n</main>\n<footer>{_footer()}</footer>',
-        data="\n".join([data("dark-colours", figures.DARK), *scripts]),
-        plotly=_plotly_script(shared_plotly) if any('id="figure-' in script for script in scripts) else "",
+        data="\n".join([data("dark-colours", figures.DARK), *(scripts if shared is None else map(packed, scripts))]),
+        plotly=_plotly_script(shared) if any('id="figure-' in script for script in scripts) else "",
     )
 
 
@@ -80,18 +91,30 @@ def _footer() -> str:
     return f"addrfrac {escape(_version())}. This page needs no network and makes no request."
 
 
-def _content_policy(shared_plotly: str | None) -> str:
-    """No request leaves the page; only a shared plotly.min.js beside it may be read."""
-    beside = "" if shared_plotly is None else " 'self' file:"
+def _content_policy(shared: Shared | None) -> str:
+    """No request leaves the page; only files that it shares with pages beside it may be read."""
+    beside = "" if shared is None else " 'self' file:"
     return (
-        f"default-src 'none'; script-src 'unsafe-inline'{beside}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'unsafe-inline'{beside}; style-src 'unsafe-inline'{beside}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _plotly_script(shared_plotly: str | None) -> str:
-    if shared_plotly is not None:
-        return f'<script src="{escape(shared_plotly)}"></script>'
+def _style(shared: Shared | None) -> str:
+    if shared is not None and shared.style:
+        return f'<link rel="stylesheet" href="{escape(shared.style)}">'
+    return f"<style>\n{resource('page.css')}\n</style>"
+
+
+def _script(shared: Shared | None) -> str:
+    if shared is not None and shared.script:
+        return f'<script src="{escape(shared.script)}"></script>'
+    return f"<script>\n{resource('page.js')}\n</script>"
+
+
+def _plotly_script(shared: Shared | None) -> str:
+    if shared is not None:
+        return f'<script src="{escape(shared.plotly)}"></script>'
     return f"<script>{plotly_source()}</script>"
 
 
@@ -106,5 +129,6 @@ def plotly_source() -> str:
 
 
 @cache
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """A file that every page is made of: page.html, page.css, page.js."""
     return resources.files("addrfrac.report").joinpath(name).read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from addrfrac import units
 from addrfrac.records import Run
 from addrfrac.report import facts, ladders, markdown
-from addrfrac.report.document import banners, document
+from addrfrac.report.document import Shared, banners, document
 from addrfrac.report.markup import escape, hint, section, table
 
 
@@ -22,7 +22,9 @@ class IndexEntry:
     """Address of its report.html, relative to the index or README."""
 
 
-def render_index(entries: Sequence[IndexEntry], comparisons: Sequence[tuple[str, str]] = ()) -> str:
+def render_index(
+    entries: Sequence[IndexEntry], comparisons: Sequence[tuple[str, str]] = (), shared: Shared | None = None
+) -> str:
     """`reports/index.html`: every published run with its headline figures, linked to its page.
 
     `comparisons` are title and address of pages over several of the runs: sweeps and the like.
@@ -35,7 +37,7 @@ def render_index(entries: Sequence[IndexEntry], comparisons: Sequence[tuple[str,
         pages = "".join(f'<li><a href="{escape(quote(page))}">{escape(title)}</a></li>' for title, page in comparisons)
         links.append(("sweeps", "Sweeps", section("sweeps", "Sweeps", f'<ul class="plain">{pages}</ul>')))
     header = f'<h1>Published runs</h1><p class="device">{escape(devices)}</p>{banners(runs)}'
-    return document("Published runs · addrfrac", header, links, [], None)
+    return document("Published runs · addrfrac", header, links, [], shared)
 
 
 NOTE = (

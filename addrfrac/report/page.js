@@ -15,9 +15,16 @@
     console[level] = (...parts) => { fail(parts.join(" ")); original(...parts); };
   }
 
+  // Data of a published page is deflated; it is all unpacked before anything is drawn.
+  const unpackedTexts = new Map();
+  const unpack = async (script) => {
+    const bytes = Uint8Array.from(atob(script.textContent), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    unpackedTexts.set(script.id, await new Response(stream).text());
+  };
   const read = (id) => {
     const element = document.getElementById(id);
-    return element ? JSON.parse(element.textContent) : null;
+    return element ? JSON.parse(unpackedTexts.get(id) ?? element.textContent) : null;
   };
   const element = (name, properties = {}, ...children) => {
     const made = Object.assign(document.createElement(name), properties);
@@ -31,6 +38,7 @@
   const store = (theme) => { try { localStorage.setItem("addrfrac-theme", theme); } catch { /* a file:// page may have no storage */ } };
   const current = () => stored() || (prefersDark.matches ? "dark" : "light");
   const toggle = document.getElementById("theme");
+  let started = false;
   const applyTheme = () => {
     const theme = current();
     root.dataset.theme = theme;
@@ -38,7 +46,7 @@
       toggle.textContent = theme === "dark" ? "Light" : "Dark";
       toggle.setAttribute("aria-label", `Use the ${theme === "dark" ? "light" : "dark"} theme`);
     }
-    drawFigures(theme);
+    if (started) drawFigures(theme);
   };
 
   // --- figures ---
@@ -202,8 +210,13 @@
     box.replaceChildren(controls, scroll, more);
   };
 
-  const box = document.getElementById("kernel-table");
-  if (box) kernelTable(box);
+  const start = () => {
+    const box = document.getElementById("kernel-table");
+    if (box && document.getElementById("kernel-rows")) kernelTable(box);
+    started = true;
+    applyTheme();
+    root.dataset.ready = "true";
+  };
   for (const button of document.querySelectorAll("button[data-copy]")) {
     button.onclick = () => navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent)
       .then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Select and copy"; });
@@ -211,5 +224,5 @@
   if (toggle) toggle.onclick = () => { store(current() === "dark" ? "light" : "dark"); applyTheme(); };
   prefersDark.addEventListener("change", applyTheme);
   applyTheme();
-  root.dataset.ready = "true";
+  Promise.all([...document.querySelectorAll("script[data-packed]")].map(unpack)).then(start).catch((error) => fail(String(error)));
 })();

@@ -8,15 +8,14 @@ from typing import Any
 from addrfrac import units
 from addrfrac.records import BreakEven, DeviceState, Op, Range, Run
 from addrfrac.report import bounds_sections, breakdowns, ceilings, facts, figures, kernel_table, ladders, tables
-from addrfrac.report.document import Figures, banners, document
+from addrfrac.report.document import Figures, Shared, banners, document
 from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
 
 
-def render_page(run: Run, shared_plotly: str | None = None) -> str:
+def render_page(run: Run, shared: Shared | None = None) -> str:
     """The page of one run.
 
-    `shared_plotly` is the address, relative to the page, of one plotly.min.js that several pages share; without it
-    the page carries its own copy.
+    `shared` names the files that several pages share; without it the page carries its own copies.
     """
     placed = Figures(facts.subject(run))
     sections = [
@@ -37,7 +36,7 @@ def render_page(run: Run, shared_plotly: str | None = None) -> str:
         header,
         sections,
         [*placed.scripts, *kernel_table.kernels_data([run])],
-        shared_plotly,
+        shared,
     )
 
 

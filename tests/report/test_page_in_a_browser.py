@@ -36,6 +36,15 @@ FLAGS = (
 )
 
 
+WHEN_READY = """
+const whenReady = () => {
+  if (!document.documentElement.dataset.ready) { setTimeout(whenReady, 5); return; }
+  %s
+};
+whenReady();
+"""
+
+
 class Opened:
     """A page as the browser left it."""
 
@@ -65,11 +74,16 @@ def opened(tmp_path: Path) -> Callable[..., Opened]:
         file = tmp_path / "runs" / "report.html"
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        (tmp_path / "plotly.min.js").write_text(report.plotly_source(), encoding="utf-8")
+        for name, text in {"plotly.min.js": report.plotly_source(), **report.shared_files()}.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
         return file
 
     def open_page(page: str | Path, *, dark: bool = False, script: str = "") -> Opened:
-        file = page if isinstance(page, Path) else written(page.replace("</body>", f"<script>{script}</script></body>"))
+        file = (
+            page
+            if isinstance(page, Path)
+            else written(page.replace("</body>", f"<script>{WHEN_READY % script}</script></body>"))
+        )
         assert CHROMIUM is not None
         done = subprocess.run(
             [
@@ -120,6 +134,18 @@ def test_a_page_beside_a_shared_plotly_draws_its_figures(make: Make, opened: Cal
     page = opened(shared(make("sweep")))
     assert_clean(page, figures=4)
     assert "batch 16" in page.dom
+
+
+def test_a_page_that_shares_everything_looks_and_works_as_one_of_its_own(
+    make: Make, opened: Callable[..., Opened]
+) -> None:
+    style = "document.documentElement.dataset.ink = getComputedStyle(document.querySelector('section')).borderRadius;"
+    small = report.render(make("ladder"), "html", shared_folder="..")
+    page = opened(small, script=style)
+    assert_clean(page, figures=10)
+    assert 'data-ink="10px"' in page.root
+    assert len(page.kernel_rows) == len(make("ladder")[0].kernels)
+    assert len(small) < len(shared(make("ladder"))) - 20_000
 
 
 def test_a_page_whose_plotly_is_gone_says_so(make: Make, opened: Callable[..., Opened]) -> None:
