@@ -375,7 +375,7 @@ class _Bench:
         launch = _launcher(reduced, self.step, self.device)
         try:
             full_blocks, reduced_blocks = in_turns(self.whole, launch, self.steps, self.device)
-            kept_us = self._kept_us(launch) if row.kind in ("all", "complement") else None
+            kept_us = self._kept_us(launch, nodes) if row.kind in ("all", "complement") else None
             reduced.close()
         except RuntimeError as error:  # torch.AcceleratorError and DriverCallFailed are among them
             return Told(kind="fault", row=replace(row, note=f"the reduced graph failed: {_first_line(error)}"))
@@ -384,8 +384,11 @@ class _Bench:
         )
         return Told(kind="row", row=done)
 
-    def _kept_us(self, launch: Callable[[], None]) -> float:
-        """Device time a replay of all that a reduced graph still runs; the whole graph runs again after it."""
+    def _kept_us(self, launch: Callable[[], None], deleted: frozenset[int]) -> float | None:
+        """Device time a replay of all that a reduced graph still runs; None where the profiler did not see all of it.
+
+        The whole graph runs again after it.
+        """
         with TemporaryDirectory(prefix="addrfrac-") as scratch:
             path = recorder.record(launch, REPLAYS_PROFILED, self.device, Path(scratch) / "reduced.json")
             kernels = read_trace(path).kernels
@@ -393,6 +396,10 @@ class _Bench:
         clock.synchronise(self.device)
         # No window: calls of the driver's own launch function need not be in the trace. The profiler kept the lead-in.
         replays = recorder.LEAD_IN + REPLAYS_PROFILED
+        nodes = self.kept.captured.graph.nodes
+        kept = sum(node.kind == KERNEL for index, node in enumerate(nodes) if index not in deleted)
+        if not kept or len(kernels) < replays * kept:
+            return None
         return float((kernels.end_ns - kernels.start_ns).sum()) / replays / 1e3
 
 
@@ -456,6 +463,8 @@ def _notes(
         )
     if step.advance is not None:
         yield "the next inputs are put in place before each replay, of whole and reduced graphs alike, and timed"
+    if step.optimizer is not None:
+        yield "replays change the weights, reduced ones by gradients of no meaning; only times are taken of them"
     if asked.hold_indices:
         yield "captured with integer tensors kept out of the reuse of memory, because a reduced graph had failed"
     yield "copies, sets and host calls stay, also those that only served deleted kernels"

@@ -55,8 +55,6 @@ class Wanted:
     all_classes: bool = False
     """Classes of the library and the unknown too."""
     headline: bool = False
-    """Everything replaceable together, and no other row."""
-    headline: bool = False
     """Everything replaceable together and nothing else: what a ladder shows above each arm."""
 
 
@@ -97,8 +95,6 @@ class Held:
 def selections(kernels: Sequence[KernelRow], wanted: Wanted) -> Iterator[Selection]:
     """The rows to measure, in the order of the report; a class or site that names nothing gives a row of no nodes."""
     yield Selection(what="all replaceable", kind="all", chosen=lambda name, label, of: of is Bound.REPLACEABLE)
-    if wanted.headline:
-        return
     if wanted.headline:
         return
     if wanted.classes or wanted.sites:

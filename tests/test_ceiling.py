@@ -268,7 +268,7 @@ def measure(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         monkeypatch.setattr(ceiling.driver_graph, "instantiate", instantiate)
         monkeypatch.setattr(ceiling, "_launcher", lambda executable, *_: executable)
         monkeypatch.setattr(ceiling, "time_block", time_block)
-        monkeypatch.setattr(ceiling._Bench, "_kept_us", lambda self, launch: launch.us)
+        monkeypatch.setattr(ceiling._Bench, "_kept_us", lambda self, launch, _: launch.us)
         captured = CapturedGraph(graph=graph, handle=None, nodes=(), edge_data={})
         kept = Kept(graph=None, captured=captured, run=None)  # type: ignore[arg-type]
         step = Step(run=lambda: None, samples=64, parameters=0)
