@@ -460,7 +460,7 @@ def _reduction_length(maker: Maker) -> float:
             if not tensor.is_floating_point() or tensor.numel() == 0:
                 continue
             changed = [t.clone() for t in base.tensors]
-            flat = changed[index].view(-1)
+            flat = distributions.elements(changed[index])
             position = int(torch.randint(flat.numel(), (1,), generator=maker.generator))
             flat[position] = flat[position] * 1.5 + 0.5 * (_rms(tensor) or 1.0)
             after = maker.reference.truth(
@@ -498,7 +498,7 @@ def _special_values(maker: Maker) -> None:
     for tensor in tensors:
         if tensor.is_floating_point() and tensor.numel() >= 16:
             for value in (float("nan"), float("inf"), float("-inf")):
-                tensor.view(-1)[maker.seed() % tensor.numel()] = value
+                distributions.elements(tensor)[maker.seed() % tensor.numel()] = value
     arguments = Arguments(tree=trial.arguments.tree, tensors=tensors)
     seed = maker.seed()
     maker.stand(0, trial.state)

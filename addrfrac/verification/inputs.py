@@ -269,11 +269,16 @@ def vary(
             continue
         floats = tuple(t for t in made if t.is_floating_point())
         context = Context(generator=generator, strength=strength, breakpoints=breakpoints, others=floats, gains=gains)
-        value = distribution.make(tensor, context)
+        value = distribution.make(tensor.contiguous(), context)
         if patterns and patterns[index] is not None:
             value = torch.where(patterns[index], value, 0.0)  # type: ignore[arg-type]
-        made.append(value.to(tensor.dtype).contiguous())
+        made.append(torch.empty_like(tensor).copy_(value))  # as the problem lays it out
     return made
+
+
+def elements(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor (a clone is one) as a line that can be written, in the order of memory."""
+    return torch.as_strided(tensor, (tensor.numel(),), (1,))
 
 
 def zero_pattern(draws: list[torch.Tensor]) -> torch.Tensor | None:

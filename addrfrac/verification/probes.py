@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from addrfrac.verification.exam import Maker, ModelState, Trial, Unverifiable, change_between
+from addrfrac.verification.inputs import elements
 from addrfrac.verification.reference import Arguments, ReferenceRaised
 
 _SIZES = (64.0, 8.0, 1.0)
@@ -50,7 +51,7 @@ def _parameter_probes(maker: Maker, start: Trial, count: int) -> list[Trial]:
         element = maker.seed() % values[position].numel()
         for size in (8.0, 64.0):
             changed = [v.clone() for v in values]
-            flat = changed[position].view(-1)
+            flat = elements(changed[position])
             flat[element] += size * (float(flat.double().square().mean().sqrt()) or 1.0)
             made.states.append(ModelState(name="one parameter changed", how="in place", values=changed))
             trial = _compared(
@@ -73,7 +74,7 @@ def _probe(maker: Maker, start: Trial, position: int, index: int, count: int) ->
     order = _SIZES if index % 3 else _SIZES[1:]
     for size in order:
         tensors = [t.clone() for t in start.arguments.tensors]
-        flat = tensors[position].view(-1)
+        flat = elements(tensors[position])
         rms = float(flat.double().square().mean().sqrt()) or 1.0
         flat[element] += sign * size * rms
         trial = _compared(maker, start, tensors, f"probe {index}", "probe")
@@ -85,7 +86,7 @@ def _probe(maker: Maker, start: Trial, position: int, index: int, count: int) ->
 def _swap(maker: Maker, start: Trial, position: int) -> Trial | None:
     """Two unlike elements exchanged: sums and sums of squares stay."""
     tensors = [t.clone() for t in start.arguments.tensors]
-    flat = tensors[position].view(-1)
+    flat = elements(tensors[position])
     first, second = int(flat.argmax()), int(flat.argmin())
     if maker.seed() % 2:
         second = maker.seed() % flat.numel()
