@@ -2,15 +2,16 @@
 
     python reports/build.py RECORDED
 
-RECORDED is what `reports/record.sh` left. Without it the pages are rendered anew from the run.json files that lie here.
+RECORDED is what `reports/record.sh` left. Without it the pages are rendered anew from the run.json.gz files here.
 """
 
 from __future__ import annotations
 
-import gzip
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -20,9 +21,17 @@ from addrfrac.analysis import Options, build_run
 from addrfrac.parse import read_trace
 from addrfrac.profiling import whole
 from addrfrac.recorded import NOT_COMPARED, answers
-from addrfrac.records import Configuration, Range, Run, Wall
-from addrfrac.report import facts, render
-from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
+from addrfrac.records import ArmTimes, Configuration, Range, Run, Wall
+from addrfrac.report import (
+    IndexEntry,
+    facts,
+    render,
+    render_index,
+    render_index_markdown,
+    render_ladder_markdown,
+    shared_files,
+    shared_in,
+)
 from addrfrac.report.picture import render_picture
 
 HERE = Path(__file__).parent
@@ -53,25 +62,49 @@ STUDY = (
 """arXiv 2609.21058: its figures, and which of our pages answer them."""
 
 
+RUN = "run.json.gz"
+LADDERS = "ladder"
+"""Folder of the ladders: a folder a row, best-library in a folder of its own within it."""
+
+
 def main() -> None:
     if len(sys.argv) > 1:
         take_over(Path(sys.argv[1]))
-    names = sorted({file.relative_to(HERE).parts[0] for file in HERE.rglob("run.json")})
-    entries = [entry for name in names for entry in render_pages(name)]
-    comparisons = [(name, f"{name}/report.html") for name in names if not (HERE / name / "run.json").exists()]
-    store.write_whole(HERE / "index.html", render_index(entries, comparisons).encode())
+    for name, text in shared_files().items():
+        store.write_whole(HERE / name, text.encode())
+    folders = [file.parent for file in HERE.rglob(RUN)]
+    entries = sorted((render_page_of(folder) for folder in folders), key=in_order)
+    comparisons = list(render_comparisons(entries))
+    store.write_whole(HERE / "index.html", render_index(entries, comparisons, shared_in(".")).encode())
     write_readme(entries)
     ship([entry.run for entry in entries])
 
 
 def take_over(recorded: Path) -> None:
-    """Bring each run.json, compact, to its place here; where its trace is left, with the accounts of the present code.
+    """Bring each run, compact, to its place here; where its trace is left, with the accounts of the present code.
 
     A run at a depth that only feeds an extrapolation stays out.
     """
     for file in sorted(recorded.rglob("run.json")):
         if not file.parent.name.startswith("layers-"):
-            store.write_whole(HERE / file.relative_to(recorded), msgspec.json.encode(accounted(file.parent)) + b"\n")
+            run = in_nanoseconds(accounted(file.parent))
+            store.write_whole(HERE / file.parent.relative_to(recorded) / RUN, store.encode_small(run))
+    if (recorded / "device.json").exists():
+        store.write_whole(HERE / "device.json", (recorded / "device.json").read_bytes())
+
+
+def in_nanoseconds(run: Run) -> Run:
+    """Raw step times of a ladder's arms without digits below a nanosecond: no clock has them, and they fill files."""
+    if run.ladder is None:
+        return run
+    rungs = [replace(rung, times=None if rung.times is None else rounded(rung.times)) for rung in run.ladder.rungs]
+    arms = tuple(map(rounded, run.ladder.arms))
+    return replace(run, ladder=replace(run.ladder, rungs=tuple(rungs), arms=arms))
+
+
+def rounded(times: ArmTimes) -> ArmTimes:
+    blocks = tuple(tuple(tuple(round(us, 3) for us in block) for block in process) for process in times.blocks_us)
+    return replace(times, blocks_us=blocks)
 
 
 def accounted(folder: Path) -> Run:
@@ -85,7 +118,8 @@ def accounted(folder: Path) -> Run:
         print(f"no trace beside {folder / 'run.json'}: published as recorded, intervals taken anew")
         return replace(recorded, wall=retaken(recorded.wall))
     options = Options(command=recorded.command, capture=capture if capture.exists() else None)
-    return build_run(read_trace(trace), options, kind=recorded.kind)
+    anew = build_run(read_trace(trace), options, kind=recorded.kind)
+    return replace(anew, ladder=recorded.ladder, ceiling=recorded.ceiling, floors=recorded.floors)
 
 
 def retaken(wall: Wall | None) -> Wall | None:
@@ -103,41 +137,66 @@ def published_command(folder: Path) -> tuple[str, int]:
     return saved["command"], saved["extrapolation"]["full_depth"]
 
 
-def render_pages(name: str) -> list[IndexEntry]:
-    """The page of each run in one folder, and one over all where it holds a sweep."""
-    files = sorted((HERE / name).rglob("run.json"), key=lambda file: batch(store.load(file)))
-    runs = [store.load(file) for file in files]
-    entries = []
-    for file, run in zip(files, runs, strict=True):
-        shared = "../" * len(file.parent.relative_to(HERE).parts) + "plotly.min.js"
-        store.write_whole(file.parent / "report.html", render([run], "html", shared_plotly=shared).encode())
-        entries.append(IndexEntry(run=run, page=f"{file.parent.relative_to(HERE).as_posix()}/report.html"))
-    if len(runs) > 1:
-        store.write_whole(HERE / name / "report.html", render(runs, "html", shared_plotly="../plotly.min.js").encode())
-    return entries
+def render_page_of(folder: Path) -> IndexEntry:
+    """The page of one run, beside it."""
+    run, place = store.load(folder), folder.relative_to(HERE)
+    page = render([run], "html", shared_folder="/".join([".."] * len(place.parts)))
+    store.write_whole(folder / "report.html", page.encode())
+    return IndexEntry(run=run, page=f"{place.as_posix()}/report.html")
 
 
-def batch(run: Run) -> int:
-    return run.configuration.batch if run.configuration is not None else 0
+def in_order(entry: IndexEntry) -> tuple[str, int, str]:
+    """Ladders among themselves; a sweep by its batch size."""
+    batch = entry.run.configuration.batch if entry.run.configuration is not None else 0
+    return top_folder(entry), 0 if top_folder(entry) == LADDERS else batch, entry.page
+
+
+def top_folder(entry: IndexEntry) -> str:
+    return entry.page.partition("/")[0]
+
+
+def render_comparisons(entries: list[IndexEntry]) -> Iterator[tuple[str, str]]:
+    """A page over each folder of several runs: the sweeps, and all ladders side by side. Yields title and address."""
+    for name, grouped in groupby(entries, key=top_folder):
+        runs = [entry.run for entry in grouped if name != LADDERS or entry.run.ladder is not None]
+        if len(runs) > 1:
+            store.write_whole(HERE / name / "report.html", render(runs, "html", shared_folder="..").encode())
+            yield name, f"{name}/report.html"
 
 
 def write_readme(entries: list[IndexEntry]) -> None:
-    """Put the real output, the table and the comparison between the README's marks."""
-    runs = {entry.page.partition("/")[0]: entry.run for entry in entries}
+    """Put the real output, the tables and the comparison between the marks of both READMEs."""
+    runs = {top_folder(entry): entry.run for entry in entries}
     placed = [IndexEntry(run=entry.run, page=f"reports/{entry.page}") for entry in entries]
     demo = next(entry.run for entry in entries if "resnet50-infer-b64-bf16" in entry.page)
     text = (ROOT / "README.md").read_text()
     text = between_marks(text, "demo", f"```console\n$ addrfrac profile resnet50 --batch 64\n{first_screen(demo)}```\n")
-    text = between_marks(text, "runs", render_index_markdown(placed))
+    text = between_marks(text, "runs", headline_table(placed))
     text = between_marks(text, "study", study_table(entries))
     store.write_whole(ROOT / "README.md", text.encode())
+    others = [entry for entry in entries if top_folder(entry) != LADDERS]
+    text = between_marks((HERE / "README.md").read_text(), "runs", render_index_markdown(others))
+    store.write_whole(HERE / "README.md", text.encode())
     store.write_whole(HERE / "picture.svg", render_picture([runs[name] for name in PICTURED if name in runs]).encode())
+
+
+def headline_table(entries: list[IndexEntry]) -> str:
+    """Every ladder with its trio; before there is one, every run."""
+    pages = {entry.page: entry for entry in entries}
+    climbed = [entry for entry in entries if entry.run.ladder is not None]
+    if not climbed:
+        return render_index_markdown(entries)
+    return render_ladder_markdown([(entry, pages.get(best_page(entry.page))) for entry in climbed])
+
+
+def best_page(page: str) -> str:
+    return f"{page.removesuffix('report.html')}{facts.BEST}/report.html"
 
 
 def between_marks(text: str, mark: str, content: str) -> str:
     pattern = rf"<!-- {mark} -->.*<!-- /{mark} -->"
     changed, count = re.subn(pattern, lambda _: f"<!-- {mark} -->\n{content}<!-- /{mark} -->", text, flags=re.DOTALL)
-    assert count == 1, f"README.md has lost the marks around its {mark}"
+    assert count == 1, f"a README has lost the marks around its {mark}"
     return changed
 
 
@@ -156,7 +215,7 @@ def study_table(entries: list[IndexEntry]) -> str:
             f"{units.percent_range(share.low, share.high)} ({facts.title(entry.run)})"
             for entry in entries
             for share in [full_depth_share(entry.run)]
-            if any(page in entry.page for page in pages)
+            if any(entry.page.startswith(page) for page in pages)
         ]
         rows.append(f"| {name} | {study} | {'<br>'.join(ours) or 'not run'} |")
     return "\n".join(rows) + "\n"
@@ -173,11 +232,11 @@ def ship(runs: list[Run]) -> None:
     measured_first = sorted(runs, key=lambda run: run.extrapolation is not None)
     shipped: set[str] = set()
     for run in measured_first:
-        if run.configuration is None or run.kind != "profile":
+        if run.configuration is None or run.kind != "profile" or facts.is_best_library(run):
             continue
         name = file_name(answers(run.configuration, run.extrapolation is not None))
         if name not in shipped:
-            (SHIPPED / f"{name}.json.gz").write_bytes(gzip.compress(msgspec.json.encode(run), mtime=0))
+            (SHIPPED / f"{name}.json.gz").write_bytes(store.encode_small(run))
             shipped.add(name)
 
 

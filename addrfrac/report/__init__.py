@@ -12,7 +12,7 @@ from addrfrac.errors import AddrfracError
 from addrfrac.records import Diff, Run, WhatIf
 from addrfrac.report import comparison, difference, document, markdown, page, tables, terminal
 from addrfrac.report.document import Shared, plotly_source
-from addrfrac.report.index import IndexEntry, render_index, render_index_markdown
+from addrfrac.report.index import IndexEntry, render_index, render_index_markdown, render_ladder_markdown
 from addrfrac.report.picture import render_picture
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "render_diff",
     "render_index",
     "render_index_markdown",
+    "render_ladder_markdown",
     "render_picture",
     "render_what_if",
     "shared_files",

@@ -34,7 +34,9 @@ def ladder(run: Run) -> go.Figure:
     """Step time down the ladder: base, every measured rung in the order tried, best-library anew; 95 % intervals."""
     assert run.ladder is not None
     rungs = ladders.measured(run.ladder)
-    rows = [_base_bar(run), *map(_rung_bar, rungs), _best_bar(run)]
+    # A ladder that begins with its base as a rung needs no bar of it from the arms.
+    has_base = bool(rungs) and rungs[0].gain is None and not rungs[0].switches
+    rows = [None if has_base else _base_bar(run), *map(_rung_bar, rungs), _best_bar(run)]
     bars = [bar for bar in rows if bar is not None]
     figure = blank(height=110 + ROW * len(bars))
     for name, kept in (("kept", True), ("tried, not kept", False)):

@@ -34,6 +34,11 @@ def last_word(run: Run) -> Ceiling | None:
     return next(iter([*above_best[-1:], *found[-1:]]), None)
 
 
+def above(run: Run, arm: str) -> Ceiling | None:
+    """The ceiling above one arm; None where there is none."""
+    return next((ceiling for ceiling in ceilings(run) if ceiling.arm == arm), None)
+
+
 def row_of_all(ceiling: Ceiling | None) -> CeilingRow | None:
     """The row in which everything replaceable is free; None where it was not tried."""
     rows = () if ceiling is None else ceiling.rows

@@ -70,7 +70,15 @@ def title(run: Run) -> str:
     """The run in one line: its configuration, or the trace's name."""
     if run.configuration is None:
         return one_line(run.title) or one_line(run.source.path) or "untitled run"
-    return " · ".join(configuration_parts(run.configuration).values())
+    return " · ".join([*configuration_parts(run.configuration).values(), *([BEST] if is_best_library(run) else [])])
+
+
+BEST = "best-library"
+
+
+def is_best_library(run: Run) -> bool:
+    """Whether the run is of the arm at the end of a ladder: the base's configuration with the kept switches on."""
+    return run.title.endswith(f" {BEST}")
 
 
 def name(run: Run) -> str:
@@ -394,6 +402,7 @@ def comparison_title(runs: Sequence[Run]) -> str:
 
 def _distinguishing(run: Run) -> dict[str, str]:
     parts = {"workload": name(run)} if run.configuration is None else configuration_parts(run.configuration)
+    parts |= {"arm": BEST} if is_best_library(run) else {}
     return {**parts, "device": device(run), "torch": "".join(versions(run, ("torch",)))}
 
 

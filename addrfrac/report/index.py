@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from addrfrac import units
-from addrfrac.records import Run
-from addrfrac.report import facts, ladders, markdown
+from addrfrac.records import ArmTimes, Run
+from addrfrac.report import ceilings, facts, headroom, ladders, markdown
 from addrfrac.report.document import Shared, banners, document
 from addrfrac.report.markup import escape, hint, section, table
 
@@ -50,6 +50,51 @@ def render_index_markdown(entries: Sequence[IndexEntry]) -> str:
     """The table for a README: step time, busy share, addressable interval by policy, ceiling, linked to each page."""
     links = [f"[{markdown.plain(facts.title(entry.run))}]({quote(entry.page)})" for entry in entries]
     return markdown.headline_table([entry.run for entry in entries], links) + "\n"
+
+
+def render_ladder_markdown(entries: Sequence[tuple[IndexEntry, IndexEntry | None]]) -> str:
+    """The headline table: for each ladder eager, compile + graph and best-library with the share that each leaves.
+
+    Each entry is the run of a ladder and that of its best-library, where this was profiled.
+    """
+    columns = [
+        "run",
+        ">eager",
+        ">compile + graph",
+        ">best-library",
+        ">ceiling above best-library",
+        ">floor of best-library",
+        ">utilisation",
+    ]
+    return markdown.table(columns, [_ladder_row(entry, best) for entry, best in entries]) + "\n"
+
+
+def _ladder_row(entry: IndexEntry, best: IndexEntry | None) -> list[str]:
+    run = entry.run
+    ladder = run.ladder
+    assert ladder is not None
+    parts = {} if run.configuration is None else facts.configuration_parts(run.configuration)
+    short = " · ".join(text for key, text in parts.items() if key not in ("layout", "execution")) or facts.title(run)
+    floors = best.run.floors if best is not None else None
+    link = "{}" if best is None else f"[{{}}]({quote(best.page)})"
+    return [
+        f"[{markdown.plain(short)}]({quote(entry.page)})",
+        _step_and_share(run, ladders.arm(ladder, ladders.EAGER)),
+        _step_and_share(run, ladders.compiled(ladder)),
+        _step_and_share(run, ladders.arm(ladder, ladders.BEST), link),
+        ceilings.speedup(ceilings.above(run, ladders.BEST)),
+        units.DASH if floors is None else headroom.interval(floors.step_floor_us),
+        headroom.utilisation(floors),
+    ]
+
+
+def _step_and_share(run: Run, times: ArmTimes | None, link: str = "{}") -> str:
+    """'4.76 ms, 61.6 %': the step and its addressable share of busy time."""
+    if times is None:
+        return units.DASH
+    alone = " (no graph)" if times.arm == "compile" else ""
+    share = facts.range_percent(ladders.share_of_arm(run, times), units.DASH)
+    return f"{link.format(units.microseconds(times.median_us))}{alone}, {share}"
 
 
 def _table(entries: Sequence[IndexEntry]) -> str:

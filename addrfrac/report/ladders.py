@@ -10,7 +10,7 @@ from addrfrac.report import ceilings, facts
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped, one_line
 
-BEST, EAGER, COMPILED = "best-library", "eager", "compile + graph"
+BEST, EAGER = facts.BEST, "eager"
 
 NARROW_ARMS = ("arm", ">step", ">95 %", ">best is", ">addressable", ">if free", ">ceiling")
 WIDE_ARMS = (
@@ -46,6 +46,11 @@ def arm(ladder: Ladder | None, name: str) -> ArmTimes | None:
     """The arm of that name; None where it was not measured."""
     arms = () if ladder is None else ladder.arms
     return next((times for times in arms if times.arm == name), None)
+
+
+def compiled(ladder: Ladder) -> ArmTimes | None:
+    """torch.compile alone: as a graph, or eagerly launched where the step cannot be captured."""
+    return arm(ladder, "compile + graph") or arm(ladder, "compile")
 
 
 def arm_step(ladder: Ladder | None, name: str, missing: str = units.DASH) -> str:
@@ -141,7 +146,7 @@ def climbed(run: Run) -> Listing:
 
 def _parity_notes(ladder: Ladder) -> tuple[str, ...]:
     """Whether the kept rungs still compute the same; each that could not be judged is named."""
-    kept = [rung for rung in ladder.rungs if rung.kept]
+    kept = [rung for rung in ladder.rungs if rung.kept and rung.switches]
     if not kept:
         return ()
     ratios = [rung.parity.error_ratio for rung in kept if rung.parity is not None and rung.parity.passed]
@@ -271,10 +276,16 @@ def words(run: Run) -> list[str]:
     if best is None:
         return ["The ladder has no best-library arm: nothing was measured at its end."]
     said = [_reached(ladder, best, base)]
-    compiled, gain = arm(ladder, COMPILED), gain_over(ladder, COMPILED)
-    if compiled is not None:
+    compiler = compiled(ladder)
+    if compiler is not None:
+        gain = gain_over(ladder, compiler.arm)
         against = "" if gain is None else f", {_verdict(gain)}"
-        said.append(f"torch.compile and a CUDA graph alone reach {units.microseconds(compiled.median_us)}{against}.")
+        how = (
+            "torch.compile and a CUDA graph alone reach"
+            if compiler.launch == "graph"
+            else "torch.compile alone reaches"
+        )
+        said.append(f"{how} {units.microseconds(compiler.median_us)}{against}.")
     left = share_of_arm(run, best)
     remains = "" if left.low is None else f" and {facts.range_percent(left)} of its busy time is still addressable"
     said.append(f"A kernel pays only where it beats {units.microseconds(best.median_us)}{remains}.")
