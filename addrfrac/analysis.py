@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from addrfrac import __version__, stats, units
 from addrfrac.attribute import Attribution, attribute
-from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, certainty_shares, classify, with_capture
+from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, bound, certainty_shares, classify, with_capture
 from addrfrac.collectives import RankPart
 from addrfrac.errors import AddrfracError
+from addrfrac.floors import Known, floors
 from addrfrac.parse import grade, read_ranks, read_trace
 from addrfrac.parse.captured import read_capture
 from addrfrac.project import project
@@ -26,6 +27,8 @@ from addrfrac.records import (
     Bound,
     Capture,
     Certainty,
+    DeviceModel,
+    Floors,
     Labels,
     Policy,
     Run,
@@ -65,6 +68,8 @@ class Options:
     capture: Path | None = None
     """An eager or capture trace by whose node order the kernels of a graph replay are labelled."""
     command: str = ""
+    device_model: DeviceModel | None = None
+    """The device as `addrfrac device` measured it; floors need it."""
 
 
 def analyze(path: Path, options: Options, timings: dict[str, float] | None = None) -> tuple[Run, ...]:
@@ -160,6 +165,7 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
         parameters=ours.parameters if ours is not None else None,
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
         serving=_serving(account.cut, found, options) if account.cut is not None else None,
+        floors=_timed(clock, "floors", lambda: _floors(account, options)),
         extra=dict(ours.extra) if ours is not None else {},
         notes=(
             *(ours.notes if ours is not None else ()),
@@ -168,6 +174,22 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
             *_unknown(found, options.policy),
         ),
     )
+
+
+def _floors(account: _Account, options: Options) -> Floors | None:
+    """Floors of the step where the device was measured and kernels are a device's."""
+    if options.device_model is None or account.trace.source.device_kind == "cpu":
+        return None
+    ours, policy = account.ours, options.policies[options.policy]
+    known = Known(
+        step_us=account.wall.step_us if account.wall is not None else account.found.accounts.span_us,
+        extra=ours.extra if ours is not None else {},
+        parameters=ours.parameters if ours is not None else None,
+        settings=ours.environment.settings if ours is not None else {},
+    )
+    bounds = [bound(policy, label) for label in account.labels.table]
+    timeline, steps = account.found.timeline, account.window.steps
+    return floors(account.trace, timeline, account.labels, bounds, steps, options.device_model, known)
 
 
 def _part(account: _Account) -> RankPart:

@@ -123,6 +123,9 @@ PolicyOption = Annotated[
 RulesOption = Annotated[
     Path | None, typer.Option("--rules", metavar="FILE", help="TOML with classification rules of your own.")
 ]
+FloorsOption = Annotated[
+    Path | None, typer.Option("--floors", metavar="FILE", help="Floors by this device model (see `addrfrac device`).")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 OutputFile = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; the extension picks the format.")
@@ -176,6 +179,7 @@ def profile(
     ] = False,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
+    floors: FloorsOption = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
     ] = None,
@@ -206,7 +210,7 @@ def profile(
         },
         device=device and str(device),
         extrapolate=extrapolate,
-        options=_options(policy=policy, rules=rules, command=_command()),
+        options=_options(policy=policy, rules=rules, command=_command(), floors=floors),
         directory=output,
     )
     outcome = profiling.profile(request, _progress(quiet))
@@ -241,6 +245,7 @@ def analyze(
     capture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Label a graph replay by this capture or eager trace.")
     ] = None,
+    floors: FloorsOption = None,
     timings: Annotated[bool, typer.Option("--timings", help="Say on stderr where the time went.")] = False,
 ) -> None:
     """Account for any torch.profiler trace; no torch needed."""
@@ -257,6 +262,7 @@ def analyze(
         weights=weights,
         wall_ms=wall_ms,
         capture=capture,
+        floors=floors,
     )
     runs = analyze_trace(trace, options, clock)
     _deliver(runs, format, output)
@@ -666,7 +672,7 @@ def _reject(text: str) -> bool:
     raise typer.BadParameter(f"{text!r} is not of the form NAME=X[,NAME=X...]", param_hint="--speedup")
 
 
-def _options(*, policy: str, rules: Path | None, command: str, **window: Any) -> Options:
+def _options(*, policy: str, rules: Path | None, command: str, floors: Path | None = None, **window: Any) -> Options:
     from addrfrac.analysis import Options
     from addrfrac.classify import BUILT_IN, POLICIES
 
@@ -686,11 +692,17 @@ def _options(*, policy: str, rules: Path | None, command: str, **window: Any) ->
         from addrfrac.classify import load_rules
 
         table = load_rules(rules)
+    model = None
+    if floors is not None:
+        from addrfrac.device_model import load_device_model
+
+        model = load_device_model(floors)
     return Options(
         policy=policy,
         policies=policies,
         rules=table,
         command=command,
+        device_model=model,
         **window,
     )
 

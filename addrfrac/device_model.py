@@ -37,8 +37,10 @@ SCHEMA = 1
 MARK = "addrfrac device "
 """Ranges of this name enclose the launches that are timed."""
 
-SMALLEST_BYTES, LARGEST_BYTES = 64 * 1024, 2 * 1024**3
-COLD_SIZES, L2_SIZES = 10, 8
+SMALLEST_COLD_BYTES, LARGEST_BYTES = 64 * 1024, 2 * 1024**3
+SMALLEST_L2_BYTES = 1024
+"""What a kernel takes that does next to nothing fixes t0 there."""
+COLD_SIZES, L2_SIZES = 10, 9
 COLD_REPEATS, L2_REPEATS, EMPTY_REPEATS = 15, 20, 50
 EVICTED_TIMES_L2 = 4
 TABLE_TIMES_L2 = 20
@@ -189,8 +191,8 @@ def sizes(smallest: int, largest: int, count: int) -> tuple[int, ...]:
 
 def _groups(bench: Bench) -> Iterator[tuple[str, Callable[[], Iterator[Trial]]]]:
     """What is timed, group by group; a group's buffers live while it runs."""
-    l2_sizes = sizes(SMALLEST_BYTES, int(bench.l2_bytes * LARGEST_SHARE_OF_L2), L2_SIZES)
-    cold_sizes = sizes(SMALLEST_BYTES, bench.largest_bytes, COLD_SIZES)
+    l2_sizes = sizes(SMALLEST_L2_BYTES, int(bench.l2_bytes * LARGEST_SHARE_OF_L2), L2_SIZES)
+    cold_sizes = sizes(SMALLEST_COLD_BYTES, bench.largest_bytes, COLD_SIZES)
     for access, trials in ACCESSES.items():
         yield f"{access} cold", partial(trials, bench, f"{access} cold", cold_sizes, True)
         yield f"{access} l2", partial(trials, bench, f"{access} l2", l2_sizes, False)
@@ -234,6 +236,15 @@ def _stream(bench: Bench, series: str, of_bytes: tuple[int, ...], cold: bool) ->
         yield _trial(bench, series, 8 * len(x), partial(torch.add, x, 1.0, out=y), cold)
 
 
+def _write(bench: Bench, series: str, of_bytes: tuple[int, ...], cold: bool) -> Iterator[Trial]:
+    import torch
+
+    target = torch.empty(max(of_bytes) // 4, device=bench.device)
+    for size in of_bytes:
+        y = target[: size // 4]
+        yield _trial(bench, series, 4 * len(y), partial(y.fill_, 1.0), cold)
+
+
 def _gather(bench: Bench, series: str, of_bytes: tuple[int, ...], cold: bool) -> Iterator[Trial]:
     """Rows of a table at distinct random places: each id names one row to read and one to write."""
     import torch
@@ -246,7 +257,7 @@ def _gather(bench: Bench, series: str, of_bytes: tuple[int, ...], cold: bool) ->
     ids = torch.randperm(rows, generator=bench.generator, device=bench.device)
     target = torch.empty(most, ROW_BYTES // 4, device=bench.device)
     for size in of_bytes:
-        n = min(size // each, rows)
+        n = max(1, min(size // each, rows))
         if n < size // each:
             continue  # the small table has no more distinct rows
         chosen, out = ids[:n], target[:n]
@@ -260,7 +271,8 @@ def _reduce(bench: Bench, series: str, of_bytes: tuple[int, ...], cold: bool) ->
     source = torch.ones(max(of_bytes) // each, REDUCED_COLUMNS, device=bench.device)
     target = torch.empty(len(source), device=bench.device)
     for size in of_bytes:
-        x, y = source[: size // each], target[: size // each]
+        n = max(1, size // each)
+        x, y = source[:n], target[:n]
         yield _trial(bench, series, len(x) * each, partial(torch.sum, x, dim=1, out=y), cold)
 
 
@@ -279,12 +291,14 @@ def _transposed(x: torch.Tensor) -> torch.Tensor:
 
 ACCESSES: dict[str, Callable[[Bench, str, tuple[int, ...], bool], Iterator[Trial]]] = {
     "stream": _stream,
+    "write": _write,
     "gather": _gather,
     "reduce": _reduce,
     "transpose": _transpose,
 }
 WHAT = {
     "stream": "x + 1, fp32 read and written (aten::add)",
+    "write": "a constant written, fp32 (aten::fill_)",
     "gather": f"{ROW_BYTES}-byte rows at distinct random ids, read and written, ids read (aten::index_select)",
     "reduce": f"sums of rows of {REDUCED_COLUMNS} fp32 (aten::sum)",
     "transpose": "square fp32 matrix, .t().contiguous() (aten::copy_)",

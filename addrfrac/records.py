@@ -932,7 +932,7 @@ class AccessFit:
     """Time of a memory-bound kernel as a function of its bytes: t0 + bytes / bandwidth, fitted over sizes."""
 
     access: str
-    """'stream', 'gather', 'reduce' or 'transpose'."""
+    """'stream', 'write', 'gather', 'reduce' or 'transpose'."""
     residency: str
     """'cold': L2 evicted by reading before each launch; 'l2': the data was just used."""
     t0_us: float
