@@ -29,8 +29,6 @@ SMALLEST_FLOOR_US = 5.0
 """A floor of a few microseconds is all launch overhead and refutes nothing."""
 ATTEMPTS = 3
 """A block that disagrees is measured again: a machine hiccups once, a false claim is false each time."""
-CACHE_TURNOVER = 2.5
-"""An unrolled graph's buffers are this many times the cache where memory allows, so that each call finds it cold."""
 _FEWEST_UNROLLED, _MOST_UNROLLED = 8, 256
 _UNROLLED_US = 1_500.0
 _UNROLLED_BYTES = 1 << 30
@@ -149,16 +147,13 @@ def calls_in_block(call_us: float, most: int = 24) -> int:
     return max(5, min(most, int(100_000 / max(call_us, 1.0))))
 
 
-def unrolled_calls(call_us: float, bytes_each: int, cache_bytes: int) -> int:
-    """Calls to unroll into one graph: long enough for the parent's clock, buffers well beyond the cache if they fit."""
-    each = max(1, bytes_each)
-    wanted = max(_UNROLLED_US / max(call_us, 0.5), CACHE_TURNOVER * cache_bytes / each)
-    return max(_FEWEST_UNROLLED, min(_MOST_UNROLLED, math.ceil(wanted), _UNROLLED_BYTES // each))
+def unrolled_calls(call_us: float, bytes_each: int) -> int:
+    """Calls to unroll into one graph: long enough for the parent's clock, and their buffers within a gigabyte.
 
-
-def stays_in_cache(calls: int, bytes_each: int, cache_bytes: int) -> bool:
-    """Whether an unrolled graph's buffers fit the cache in good part, so that no byte has to come from memory."""
-    return calls * bytes_each < 2 * cache_bytes
+    Each call has buffers of its own that the flush before a replay evicted: all of them find the cache cold.
+    """
+    fit = _UNROLLED_BYTES // max(1, bytes_each)
+    return max(_FEWEST_UNROLLED, min(_MOST_UNROLLED, math.ceil(_UNROLLED_US / max(call_us, 0.5)), fit))
 
 
 def distinct_bytes(shapes: Sequence[tuple[int, int, int | None]]) -> float:

@@ -25,7 +25,7 @@ from addrfrac.verification.records import Layer, Status
 MEMORY_LIMIT_BYTES = 24 << 30
 """Resident memory of a worker and its children together."""
 _POLL_S = 0.05
-SPARES = 2
+SPARES = 3
 """Workers whose device is started ahead of need: a driver takes a second for it, and they do it while others work."""
 
 

@@ -7,7 +7,7 @@ import random
 import secrets
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ _FIRST_CALLS, _REPLAYS = 4, 5
 _ROW_US = 8_000.0
 """Length of a row of graph replays that the parent times."""
 _SAMPLED_ELEMENTS = 24
+_LARGE_OUTPUT_BYTES = 16 << 20
+"""Outputs beyond this are judged in one block of each process, drawn at random; the truth in fp64 is slow to move."""
 _DRIFT = 1.10
 """A best baseline that is this much slower after the candidate than before leaves nothing to compare with."""
 
@@ -72,6 +74,8 @@ class Bench:
     too_small: str = ""
     """Why a call that is too short for a single one could not be unrolled."""
     needed_bytes: float | None = None
+    judged: set[int] = field(default_factory=set)
+    """Blocks of this process whose kept outputs are judged."""
 
     @property
     def cache_bytes(self) -> int:
@@ -175,6 +179,13 @@ def _one_process(bench: Bench, reference: Handle, candidate: Handle) -> None:
     }
     for side in bench.sides.values():
         side.blocks.append([])
+    large = sum(t.numel() * t.element_size() for t in bench.trials[0].native.tensors) > _LARGE_OUTPUT_BYTES
+    bench.judged = {secrets.randbelow(bench.rounds)} if large else set(range(bench.rounds))
+    time_turns(bench, seats)
+
+
+def time_turns(bench: Bench, seats: dict[str, Seat]) -> None:
+    """Blocks of every side in turns, baselines before and after the candidate."""
     first = _first_block(bench, seats)
     if first is None:
         return
@@ -199,8 +210,10 @@ def _placed(handle: Handle, trials: list[Trial]) -> list[str]:
     """An arena for each content; layouts are alike, so each gets one of its own."""
     keys = []
     for trial in trials:
-        handle.arenas.clear()
-        keys.append(handle.place(trial.arguments).key)
+        arena = handle.place(trial.arguments)
+        layout = next(key for key, known in handle.arenas.items() if known is arena)
+        handle.arenas[hash(arena.key)] = handle.arenas.pop(layout)
+        keys.append(arena.key)
     return keys
 
 
@@ -216,7 +229,7 @@ def _first_block(bench: Bench, seats: dict[str, Seat]) -> float | None:
         return None
     small = settled.call_us < clock.SMALLEST_SINGLE_CALL_US and bench.server.device == "cuda"
     if small and not bench.unrolled:
-        bench.unrolled = clock.unrolled_calls(settled.call_us, _bytes_each(bench.trials[0]), bench.cache_bytes)
+        bench.unrolled = clock.unrolled_calls(settled.call_us, _bytes_each(bench.trials[0]))
     return settled.call_us
 
 
@@ -236,7 +249,8 @@ def _single_block(bench: Bench, side: Timed, seat: Seat, baseline: Seat, first_u
         return
     bench.discarded += settled.discarded
     bench.checks.append(_check("clock", settled.status, settled.detail))
-    bench.checks.append(_timed_outputs(bench, answer["tensors"], answer["kept"], baseline))
+    if len(side.blocks[-1]) - 1 in bench.judged:
+        bench.checks.append(_timed_outputs(bench, answer["tensors"], answer["kept"], baseline))
     if answer.get("warm_us"):
         bench.warm_us.append(net(answer["warm_us"], statistics.median(answer["empty_us"])))
 
@@ -256,7 +270,9 @@ def _settled_calls(bench: Bench, side: Timed, seat: Seat, baseline: Seat, calls:
         empty_batch_us = 1e6 * float(_ask(seat.handle, "run", side.name, **run, empty=True)["elapsed_s"])
         batch_us = 1e6 * float(_ask(seat.handle, "run", side.name, **run, empty=False)["elapsed_s"])
         if mine and bench.server.device == "cuda" and calls > _FIRST_CALLS:
-            _ask(seat.handle, "run", side.name, **run | {"cold": False}, empty=False)
+            warm = _Order(len(seat.keys), calls)
+            again = run | {"order": warm.contents, "seeds": warm.seeds, "keep": [], "cold": False}
+            _ask(seat.handle, "run", side.name, **again, empty=False)
         if mine and baseline.keys:  # an empty block that nothing of the candidate's can have lengthened
             empty_batch_us = min(empty_batch_us, _trusted_empty_us(bench, baseline, order))
         answer = _ask(seat.handle, "finish", side.name)
@@ -271,7 +287,7 @@ def _settled_calls(bench: Bench, side: Timed, seat: Seat, baseline: Seat, calls:
             empty_batch_us=empty_batch_us,
             span_us=bench.span_us if mine else None,
             empty_call_us=statistics.median(answer["empty_us"]) if cuda else 0.0,
-            bytes_moved=_bytes(bench.trials[0]) if mine else 0.0,
+            bytes_moved=_bytes(bench) if mine else 0.0,
             peak_gb_per_s=bench.server.facts.get("peak_gb_per_s"),
             host_us=None if cuda else math.inf,  # a CPU that others share stalls at will; nobody is timed on one
         )
@@ -322,8 +338,6 @@ def _settle(bench: Bench, measured: Any, baseline: Seat) -> Settled:
 
 
 def _with_bytes(claim: Claim, count: float) -> Claim:
-    from dataclasses import replace
-
     return replace(claim, bytes_moved=count)
 
 
@@ -356,14 +370,13 @@ def _unrolled_block(bench: Bench, side: Timed, seat: Seat, baseline: Seat, _firs
         rows = max(3, min(200, int(_ROW_US / replay)))
         empty = min(float(_ask(seat.handle, "repeat", side.name, count=0)["elapsed_s"]) for _ in range(2))
         row = float(_ask(seat.handle, "repeat", side.name, count=rows)["elapsed_s"])
-        warm = clock.stays_in_cache(calls, _bytes_each(bench.trials[0]), bench.cache_bytes)
         return Claim(
             call_us=(replay,) * rows,
             batch_us=1e6 * row,
             empty_batch_us=1e6 * empty,
             span_us=bench.span_us if mine else None,
             empty_call_us=0.0,
-            bytes_moved=0.0 if warm or not mine else _bytes(bench.trials[0]),
+            bytes_moved=_bytes(bench) if mine else 0.0,
             peak_gb_per_s=bench.server.facts.get("peak_gb_per_s"),
             calls_each=calls,
             host_us=clock.HOST_REPLAY_US,
@@ -376,7 +389,8 @@ def _unrolled_block(bench: Bench, side: Timed, seat: Seat, baseline: Seat, _firs
     side.blocks[-1].append(settled.call_us)
     bench.discarded += settled.discarded
     bench.checks.append(_check("clock", settled.status, f"unrolled into a graph of {calls} calls: {settled.detail}"))
-    bench.checks.append(_timed_outputs(bench, answer["tensors"], answer["kept"], baseline))
+    if len(side.blocks[-1]) - 1 in bench.judged:
+        bench.checks.append(_timed_outputs(bench, answer["tensors"], answer["kept"], baseline))
 
 
 # --- outputs and bytes --------------------------------------------------------------------------------------
@@ -397,8 +411,6 @@ def _timed_outputs(bench: Bench, tensors: list[torch.Tensor], kept: list[tuple[i
 
 def _fresh_trial(bench: Bench, baseline: Seat, content: int, seed: int) -> Trial:
     """The trial of a content as one timed call got it, its limits measured anew."""
-    from dataclasses import replace
-
     exam, trial = bench.exam, bench.trials[content]
     coarser = _coarser(exam)
     hows = ["exact", "nudged", *coarser.values()]
@@ -438,8 +450,13 @@ def _coarser(exam: Exam) -> dict[PrecisionClass, str]:
     return {PrecisionClass.TF32: "tf32", **half} if exam.matmul else half
 
 
-def _bytes(trial: Trial, shares: Sequence[float] | None = None) -> float:
-    """Output bytes and the input bytes that must be read: of a table only the distinct rows that ids can name."""
+def _bytes(bench: Bench, shares: Sequence[float] | None = None) -> float:
+    """Bytes that one call must move to or from memory.
+
+    Of a table only the distinct rows that ids can name, of any input only the share on which an output depends; of
+    the outputs what does not fit the cache, where the rest may still lie when the call is over.
+    """
+    trial = bench.trials[0]
     ids = [t for t in trial.arguments.tensors if not t.is_floating_point() and t.numel()]
     rows: list[tuple[int, int, int | None]] = []
     for index, tensor in enumerate(trial.arguments.tensors):
@@ -450,8 +467,8 @@ def _bytes(trial: Trial, shares: Sequence[float] | None = None) -> float:
         if shares is not None and shares[index] < 1.0:
             used = min(tensor.numel() if used is None else used, int(shares[index] * tensor.numel()))
         rows.append((tensor.numel(), tensor.element_size(), used))
-    rows += [(t.numel(), t.element_size(), None) for t in trial.native.tensors]
-    return distinct_bytes(rows)
+    written = sum(t.numel() * t.element_size() for t in trial.native.tensors)
+    return distinct_bytes(rows) + max(0, written - bench.cache_bytes)
 
 
 def _needed_bytes(bench: Bench, baseline: Seat) -> float:
@@ -459,7 +476,7 @@ def _needed_bytes(bench: Bench, baseline: Seat) -> float:
     request = {"key": baseline.keys[0], "seed": secrets.randbits(30), "samples": _SAMPLED_ELEMENTS}
     shares = [float(share) for share in _ask(baseline.handle, "needed", "", **request)["shares"]]
     # what a sample missed may be a tenth of the whole
-    return _bytes(bench.trials[0], [share if share == 1.0 else 0.9 * share for share in shares])
+    return _bytes(bench, [share if share == 1.0 else 0.9 * share for share in shares])
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -512,8 +529,7 @@ def _speed(bench: Bench, footprints: list[Footprint | None]) -> Speed:
 def _launch(bench: Bench) -> str:
     if not bench.unrolled:
         return "single calls, cache cold" if bench.server.device == "cuda" else "single calls"
-    in_cache = clock.stays_in_cache(bench.unrolled, _bytes_each(bench.trials[0]), bench.cache_bytes)
-    return f"unrolled graph of {bench.unrolled} calls, cache {'warm' if in_cache else 'cold'}"
+    return f"unrolled graph of {bench.unrolled} calls, cache cold"
 
 
 def _memory(footprints: list[Footprint | None]) -> dict[str, int | None]:

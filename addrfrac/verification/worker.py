@@ -7,6 +7,7 @@ nevertheless only believed where the parent can see it in bytes or on its own cl
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import hashlib
@@ -132,6 +133,9 @@ def _load(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, An
 def _probe(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
     """Whether the device works behind the layers of this worker."""
     value = torch.ones(4, device=state.device).sum()
+    if state.device.type == "cuda":
+        with contextlib.suppress(ImportError):  # half a second that every kernel of Triton's would else wait for
+            import triton  # noqa: F401
     with open(state.folder / "probe", "w") as file:
         file.write(str(float(value)))
     return {"ok": True}
@@ -246,7 +250,7 @@ def _scribble(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[s
     return calls.scribble(state)
 
 
-def _burst(state: State, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+def _burst(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
     from addrfrac.verification import calls
 
     return calls.burst(state, message)
@@ -318,7 +322,7 @@ def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any
         import copy
 
         model = copy.deepcopy(model).double()
-    parameters = []
+    parameters: list[torch.Tensor] = []
     if isinstance(model, torch.nn.Module) and message.get("parameters"):
         by_name = dict(model.named_parameters())
         parameters = [by_name[name] for name in message["parameters"]]
@@ -346,14 +350,19 @@ def _gradients(state: State, message: dict[str, Any], inputs: gpu.Inputs) -> Any
         wanted = [t for t in leaves if t.requires_grad] + parameters
         if not (all(attached) and outputs and wanted):
             break
-        generator = torch.Generator().manual_seed(int(seed))
-        cotangents = [
-            torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype).to(t.device) for t in outputs
-        ]
+        cotangents = [_cotangent(t, int(seed)) for t in outputs]
         gradients = torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True)
         found += [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, wanted, strict=True)]
         changed |= {i for i, (leaf, was) in enumerate(zip(leaves, given, strict=True)) if not _equal(leaf, was)}
     return {"attached": attached, "wanted": len(wanted), "changed": sorted(changed)}, channel.pack(found)
+
+
+def _cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
+    """A random cotangent; for a negative seed one number for all, spread without memory as a sum's backward has it."""
+    generator = torch.Generator().manual_seed(abs(seed))
+    shape = output.shape if seed >= 0 else ()
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return drawn.to(output.dtype).to(output.device).expand(output.shape)
 
 
 def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
