@@ -291,6 +291,8 @@ def _serve(job: Job, pipe: Connection) -> None:
     try:
         (job.target or measure_job)(job, pipe.send)
         pipe.send(_Ending(kind="done"))
+    except BrokenPipeError:
+        pass  # told of a fault, the other end has stopped listening
     except AddrfracError as error:
         pipe.send(_Ending(kind="error", reason=str(error)))
     except RuntimeError as error:

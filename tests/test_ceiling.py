@@ -268,6 +268,7 @@ def measure(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         monkeypatch.setattr(ceiling.driver_graph, "instantiate", instantiate)
         monkeypatch.setattr(ceiling, "_launcher", lambda executable, *_: executable)
         monkeypatch.setattr(ceiling, "time_block", time_block)
+        monkeypatch.setattr(ceiling.capture, "warm_up", lambda *_: 0.004)
         monkeypatch.setattr(ceiling._Bench, "_kept_us", lambda self, launch, _: launch.us)
         captured = CapturedGraph(graph=graph, handle=None, nodes=(), edge_data={})
         kept = Kept(graph=None, captured=captured, run=None)  # type: ignore[arg-type]
@@ -277,7 +278,7 @@ def measure(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         faulted = told[-1].kind == "fault"
         turns = 2 * ceiling.BLOCKS
         assert faulted or all(executable.closed for executable in made if not fails(executable.deleted))
-        ends = [*launched[1::turns], *launched[turns::turns]]
+        ends = [*launched[::turns], *launched[turns - 1 :: turns]]
         assert faulted or all(not each.deleted for each in ends), "the whole graph runs before and after each"
         return told
 
@@ -474,14 +475,14 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.setattr(ceiling_process, "ROW_PATIENCE_S", 3.0)
     configuration = registry.configure(registry.find_workload("resnet50"))
 
-    def measured(name: str) -> tuple[Ceiling, list[Any]]:
+    def measured(name: str, hold_indices: bool = False) -> tuple[Ceiling, list[Any]]:
         import importlib
 
         module = importlib.import_module("planted_ceilings")
         job = Job(
             workload="resnet50",
             configuration=configuration,
-            asked=Asked(),
+            asked=Asked(hold_indices=hold_indices),
             directory=tmp_path / "run",
             target=getattr(module, name),
         )
@@ -513,13 +514,13 @@ def test_a_row_that_always_faults_says_why_and_the_others_are_measured(planted: 
 
 
 def test_a_process_that_dies_at_a_row_costs_that_row(planted: Any) -> None:
-    found, _ = planted("dies")
+    found, _ = planted("dies", hold_indices=True)
     assert found.rows[1].note == "the process ended with exit code 7"
     assert found.rows[2].reduced_us == 9.0
 
 
 def test_a_reduced_graph_that_never_ends_is_ended(planted: Any) -> None:
-    found, _ = planted("hangs")
+    found, _ = planted("hangs", hold_indices=True)
     assert "said nothing for 3 s" in found.rows[1].note
     assert found.rows[2].reduced_us == 9.0
 
