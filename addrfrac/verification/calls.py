@@ -19,6 +19,7 @@ from addrfrac.verification import channel, gpu
 from addrfrac.verification.worker import (
     State,
     captured,
+    named_state,
     rng_digest,
     seed_everything,
     tensors_of,
@@ -30,6 +31,7 @@ _libc = ctypes.CDLL(None)
 _M_PERTURB = -6
 _clock, _process_clock = time.monotonic, time.process_time
 _SCRIBBLE = 0x55
+_clone = torch._C.TensorBase.clone
 
 
 def call(state: State, message: dict[str, Any]) -> Any:
@@ -39,7 +41,8 @@ def call(state: State, message: dict[str, Any]) -> Any:
     state.last = []
     tensors = [_copy(t) for t in inputs.tensors] if message.pop("own", False) else inputs.tensors
     arguments = unflatten(message.get("tree") or inputs.tree, tensors)
-    surroundings = _surroundings(message.pop("context", "no_grad"), inputs.shared, sealed=message.pop("sealed", False))
+    sealed = _own_pages(state) + inputs.shared if message.pop("sealed", False) else []
+    surroundings = _surroundings(message.pop("context", "no_grad"), sealed)
     poisoned = _fill(state.device, message.pop("poison", None), message.pop("poison_sizes", []))
     seed_everything(int(message["seed"]), fast=True)
     threads, cpu = threads_now(), _process_clock()
@@ -94,23 +97,50 @@ def again(state: State) -> Any:
     return {"cpu_s": _process_clock(), "threads": threads_now()}, channel.pack(tensors)
 
 
-def burst(state: State, message: dict[str, Any]) -> dict[str, Any]:
-    """Many calls in a row that nobody looks at, as a timing loop makes them."""
-    inputs = state.arenas[message["key"]]
-    inputs.refresh()
+def burst(state: State, message: dict[str, Any]) -> Any:
+    """Many calls in a row as a timing loop makes them: the contents in turn, in one storage.
+
+    Of the outputs the largest and the smallest value at every place are kept for each content: one wrong call among
+    hundreds shows in them.
+    """
+    sets = [state.arenas[key] for key in message.pop("keys")]
+    judged, seeds = bool(message.pop("judged")), message.pop("seeds")
+    for inputs in sets:
+        inputs.refresh()
     state.last = []
-    arguments = unflatten(inputs.tree, inputs.tensors)
+    live = [_copy(tensor) for tensor in sets[0].tensors]
+    arguments = unflatten(sets[0].tree, live)
     count, until = int(message.pop("count")), _clock() + float(message.pop("seconds"))
-    seed_everything(int(message["seed"]), fast=True)
+    envelopes: list[list[torch.Tensor]] = [[] for _ in sets]
     done = 0
     model = state.model
     with torch.no_grad():
         while done < count and _clock() < until:
-            model(*arguments)
+            turn = done % len(sets)
+            for mine, theirs in zip(live, sets[turn].tensors, strict=True):
+                mine.data.copy_(theirs)
+            seed_everything(seeds[turn], fast=True)
+            output = model(*arguments)
+            if judged:
+                envelopes[turn] = _widened(envelopes[turn], output)
             done += 1
     if state.device.type == "cuda":
         torch.cuda.synchronize()
-    return {"done": done}
+    counts = [len(envelope) for envelope in envelopes]
+    return {"done": done, "counts": counts}, channel.pack([t for envelope in envelopes for t in envelope])
+
+
+def _widened(envelope: list[torch.Tensor], output: Any) -> list[torch.Tensor]:
+    """The largest and the smallest so far, of every plain tensor of an output."""
+    tensors = [t for t in tensors_of(output) if type(t) in (torch.Tensor, torch.nn.Parameter)]
+    plain = [torch.view_as_real(t) if t.is_complex() else t.detach() for t in tensors]
+    if not envelope:
+        return [_clone(t) for t in plain for _ in range(2)]
+    return [
+        bound(kept, t)
+        for t, pair in zip(plain, zip(envelope[::2], envelope[1::2], strict=True), strict=False)
+        for bound, kept in zip((torch.maximum, torch.minimum), pair, strict=True)
+    ]
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -132,25 +162,38 @@ def _fill(device: torch.device, poison: int | str | None, sizes: list[int]) -> b
 
 
 @contextlib.contextmanager
-def _surroundings(name: str, shared: list[torch.Tensor], *, sealed: bool) -> Iterator[None]:
-    """Gradients on or off, inference mode, a profiler; sealed inputs can be read and not written."""
+def _surroundings(name: str, sealed: list[torch.Tensor]) -> Iterator[None]:
+    """Gradients on or off, inference mode, a profiler; sealed tensors can be read and not written."""
     modes = {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode}
     with contextlib.ExitStack() as stack:
         if name == "profile":
             stack.enter_context(gpu.profiler())
         stack.enter_context(modes.get(name, torch.no_grad)())
         if sealed:
-            _protect(shared, mmap.PROT_READ)
-            stack.callback(_protect, shared, mmap.PROT_READ | mmap.PROT_WRITE)
+            _protect(sealed, mmap.PROT_READ)
+            stack.callback(_protect, sealed, mmap.PROT_READ | mmap.PROT_WRITE)
         yield
 
 
+def _own_pages(state: State) -> list[torch.Tensor]:
+    """The model's parameters, each moved to pages of its own."""
+    found = []
+    for _, kind, tensor in named_state(state.model):
+        span = channel.span_of(tensor)
+        if kind != "parameter" or not span:
+            continue
+        pages = torch.frombuffer(mmap.mmap(-1, span), dtype=torch.uint8).view(tensor.dtype)
+        moved = torch.as_strided(pages, tensor.shape, tensor.stride())
+        moved.copy_(tensor.detach())
+        tensor.data = moved
+        found.append(moved)
+    return found
+
+
 def _protect(tensors: list[torch.Tensor], protection: int) -> None:
-    """Change what may be done with the pages that hold an arena's tensors."""
-    starts = [t.data_ptr() for t in tensors if t.numel()]
-    if not starts:
-        return
-    ends = [t.data_ptr() + channel.span_of(t) for t in tensors if t.numel()]
-    low = min(starts) // mmap.PAGESIZE * mmap.PAGESIZE
-    high = -(-max(ends) // mmap.PAGESIZE) * mmap.PAGESIZE
-    _libc.mprotect(ctypes.c_void_p(low), ctypes.c_size_t(high - low), protection)
+    """Change what may be done with the pages that hold tensors."""
+    for tensor in tensors:
+        if tensor.numel():
+            low = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
+            high = -(-(tensor.data_ptr() + channel.span_of(tensor)) // mmap.PAGESIZE) * mmap.PAGESIZE
+            _libc.mprotect(ctypes.c_void_p(low), ctypes.c_size_t(high - low), protection)

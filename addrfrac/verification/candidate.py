@@ -18,8 +18,9 @@ from addrfrac.verification.schema import compare_schema
 from addrfrac.verification.screen import imported_packages
 from addrfrac.verification.sources import Source
 
-SENTINELS = (0x7F, 0xAA)
-"""Two patterns that free memory is filled with in turn; what follows them was never written."""
+SENTINELS = (0x7F, 0xFE)
+"""Two patterns that free memory is filled with in turn, both huge or NaN in every floating format; what follows them
+was never written."""
 ORDER = (
     PrecisionClass.EXACT,
     PrecisionClass.FP32,
@@ -121,11 +122,41 @@ class Candidate:
         self.calls += 1
         return self.handle.call(trial.arguments, seed=trial.seed, **options)
 
-    def burst(self, trial: Trial, count: int, seconds: float) -> None:
-        """Many calls in a row that nobody looks at."""
-        arena = self.handle.place(trial.arguments)
-        request = {"op": "burst", "key": arena.key, "seed": trial.seed, "count": count, "seconds": seconds}
-        raised_or(self.handle.worker.ask(request))
+    def burst(self, trials: list[Trial], count: int, seconds: float) -> list[Result]:
+        """Many calls in a row, one or two contents in turn; what bounds the outputs of each is judged."""
+        arenas = [self.handle.place(trial.arguments, spare=index > 0) for index, trial in enumerate(trials)]
+        judged = not self.has_buffers and all(t.native.tensors for t in trials)
+        request = {"op": "burst", "keys": [a.key for a in arenas], "seeds": [t.seed for t in trials], "count": count}
+        answer = raised_or(self.handle.worker.ask(request | {"seconds": seconds, "judged": judged}))
+        tensors = list(answer["tensors"])
+        if [int(n) for n in answer["counts"]] != [2 * len(t.sticks) if judged else 0 for t in trials]:
+            if int(answer["done"]) >= len(trials):
+                return [self._result(trials[0], Status.WRONG_SCHEMA, "other outputs when many calls follow each other")]
+            return []
+        found = []
+        for trial in trials if judged else []:
+            bounds, tensors = tensors[: 2 * len(trial.sticks)], tensors[2 * len(trial.sticks) :]
+            found.append(self._bounded(trial, bounds, int(answer["done"])))
+        return found
+
+    def _bounded(self, trial: Trial, bounds: list[torch.Tensor], count: int) -> Result:
+        """The largest and the smallest values of many outputs, each judged as an output."""
+        worst: Judgement | None = None
+        for index, bound in enumerate(bounds):
+            stick = trial.sticks[index // 2]
+            tensor = torch.view_as_complex(bound) if stick.truth.is_complex() else bound
+            if tensor.shape != stick.truth.shape:
+                return self._result(trial, Status.WRONG_SCHEMA, "another shape when many calls follow each other")
+            found = judge(tensor, stick)
+            if worst is None or (ORDER.index(found.precision), found.figure) > (
+                ORDER.index(worst.precision),
+                worst.figure,
+            ):
+                worst = found
+        assert worst is not None
+        status = Status.WRONG_VALUES if worst.precision is PrecisionClass.NONE else Status.PASSED
+        detail = f"{worst.detail} at the edge of {count} calls in a row"
+        return Result(trial=trial, status=status, detail=detail, precision=worst.precision, figure=worst.figure)
 
     def changes_inputs(self, trial: Trial) -> bool:
         """Whether the reference itself writes to its inputs, or hands them out."""

@@ -102,7 +102,7 @@ class Exam:
     operations: dict[str, Any]
     trains: bool
     published: list[Arguments]
-    gradients: Gradients | None = None
+    gradients: list[Gradients] = field(default_factory=list)
     effects: Effects | None = None
     sequence: Sequence | None = None
     special: Special | None = None
@@ -124,7 +124,7 @@ class Exam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """What gradients must be, where the reference has any."""
+    """What gradients must be at one set of inputs, where the reference has any."""
 
     arguments: Arguments
     seed: int
@@ -532,11 +532,20 @@ def _effects(maker: Maker) -> None:
 
 
 def _gradient_truth(maker: Maker) -> None:
-    """Gradients of the reference in fp64 and natively, where it has any."""
+    """Gradients of the reference in fp64 and natively, where it has any: at ordinary inputs and far out."""
     exam = maker.exam
-    trial = next((t for t in exam.distributions if t.name.startswith("signs")), exam.distributions[0])
+    ordinary = next((t for t in exam.distributions if t.name.startswith("signs")), exam.distributions[0])
+    far = next((t for t in exam.distributions if t.name.startswith("normal8")), None)
+    for trial in (ordinary, far):
+        found = _gradients_at(maker, trial) if trial is not None else None
+        if found is not None:
+            exam.gradients.append(found)
+
+
+def _gradients_at(maker: Maker, trial: Trial) -> Gradients | None:
+    exam = maker.exam
     names = [entry.name for entry in exam.constructs[0].entries if entry.kind == "parameter"]
-    cotangents = [maker.seed(), maker.seed()]
+    cotangents = [maker.seed(), maker.seed(), -1 - maker.seed()]
     maker.stand(0, trial.state)
     try:
         exact = maker.reference.gradients(
@@ -546,13 +555,13 @@ def _gradient_truth(maker: Maker) -> None:
             trial.arguments, seed=trial.seed, cotangents=cotangents, names=names, double=False
         )
     except ReferenceRaised:
-        return
+        return None
     finally:
         maker.restore()
     if not exact["tensors"] or len(exact["tensors"]) != len(native["tensors"]):
-        return
+        return None
     if not all(bool(torch.isfinite(t).all()) for t in (*exact["tensors"], *native["tensors"])):
-        return
+        return None
     sticks = [
         yardstick(
             t,
@@ -563,7 +572,7 @@ def _gradient_truth(maker: Maker) -> None:
         )
         for t, n in zip(exact["tensors"], native["tensors"], strict=True)
     ]
-    exam.gradients = Gradients(
+    return Gradients(
         arguments=trial.arguments, seed=trial.seed, cotangents=cotangents, names=names, state=trial.state, sticks=sticks
     )
 

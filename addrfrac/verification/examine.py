@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from addrfrac.verification.candidate import ORDER, Candidate, Findings, Result, WorkerFailure, same_bytes
+from addrfrac.verification.candidate import ORDER, SENTINELS, Candidate, Findings, Result, WorkerFailure, same_bytes
 from addrfrac.verification.closeness import judge
-from addrfrac.verification.exam import Exam, Trial
+from addrfrac.verification.exam import Exam, Gradients, Trial
 from addrfrac.verification.parameters import Entry, mapped_entries
 from addrfrac.verification.processes import Server
 from addrfrac.verification.records import PrecisionClass, Status
@@ -190,7 +190,7 @@ def _writes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.
     if not candidate.stand(trial.construct, trial.state):
         return
     outputs = []
-    for sentinel in (0x7F, 0xAA, 0x7F, 0xAA):
+    for sentinel in SENTINELS * 2:
         candidate.restore()
         outputs.append(candidate.call(trial, poison=sentinel))
     unwritten, total = 0, 0
@@ -202,7 +202,8 @@ def _writes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.
         if bool(torch.equal(one, again)) and bool(torch.equal(other, fourth)):
             unwritten += int((one != other).sum())
         else:  # sums in a changing order differ in their last bits anyway: only the pattern itself tells
-            mine, theirs = (one == 0x7F) & (again == 0x7F), (other == 0xAA) & (fourth == 0xAA)
+            first, second = SENTINELS
+            mine, theirs = (one == first) & (again == first), (other == second) & (fourth == second)
             unwritten += int((mine & theirs).sum())
     if unwritten:
         findings.add(
@@ -293,22 +294,29 @@ def _repeats(candidate: Candidate, findings: Findings, quick: bool, _rng: random
 
 
 def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
-    """Gradients for two random cotangents, where the reference has any."""
-    wanted = candidate.exam.gradients
-    if wanted is None:
-        return
-    if not candidate.stand(0, wanted.state):
-        return
-    candidate.restore()
+    """Gradients for random cotangents, where the reference has any."""
+    count = 0
+    for index, wanted in enumerate(candidate.exam.gradients):
+        if not candidate.stand(0, wanted.state):
+            return
+        candidate.restore()
+        found = _gradients_as(candidate, findings, wanted, classed=index == 0)
+        if found is None:
+            return
+        count += found
+    if count:
+        findings.add(
+            "gradients", Status.PASSED, f"{count} gradients, at {len(candidate.exam.gradients)} sets of inputs"
+        )
+
+
+def _gradients_as(candidate: Candidate, findings: Findings, wanted: Gradients, *, classed: bool) -> int | None:
+    """How many gradients are right; None once it is told that one is not. With `classed` their class counts too."""
     names: list[str] = []
     if candidate.mapping.found:
         made = candidate.exam.constructs[0]
-        back = {
-            entry.name: name
-            for name, entry in zip(
-                candidate.mapping.names, mapped_entries(made.entries, candidate.mapping), strict=True
-            )
-        }
+        entries = mapped_entries(made.entries, candidate.mapping)
+        back = {entry.name: name for name, entry in zip(candidate.mapping.names, entries, strict=True)}
         names = [back[name] for name in wanted.names]
     try:
         answer = candidate.handle.gradients(
@@ -320,27 +328,30 @@ def _gradients(candidate: Candidate, findings: Findings, _quick: bool, _rng: ran
     if answer.get("changed"):
         where = f"input {answer['changed'][0]} is written over when gradients are asked for"
         findings.add("gradients", Status.CHANGED_STATE, where)
-        return
+        return None
     if not tensors:
         findings.facts["inference_only"] = True
         status = Status.WRONG_GRADIENTS if candidate.exam.trains else Status.PASSED
         findings.add("gradients", status, "the outputs cannot be differentiated, the reference's can")
-        return
+        return None
     per = len(wanted.sticks) // len(wanted.cotangents)
     mine = len(tensors) // len(wanted.cotangents)
     for index, tensor in enumerate(tensors):
         if index % mine >= per:
             continue
         stick = wanted.sticks[(index // mine) * per + index % mine]
+        spread = wanted.cotangents[index // mine] < 0
+        which = f"gradient {index % mine}" + (" of a sum" if spread else "")
         if tensor.shape != stick.truth.shape:
-            findings.add("gradients", Status.WRONG_GRADIENTS, f"gradient {index} has shape {tuple(tensor.shape)}")
-            return
+            findings.add("gradients", Status.WRONG_GRADIENTS, f"{which} has shape {tuple(tensor.shape)}")
+            return None
         found = judge(tensor, stick)
         if found.precision in (PrecisionClass.NONE, PrecisionClass.APPROX):
-            findings.add("gradients", Status.WRONG_GRADIENTS, f"gradient {index}: {found.detail}", found.figure, 1.0)
-            return
-        findings.precision = max(findings.precision, found.precision, key=ORDER.index)
-    findings.add("gradients", Status.PASSED, f"{len(tensors)} gradients for {len(wanted.cotangents)} cotangents")
+            findings.add("gradients", Status.WRONG_GRADIENTS, f"{which}: {found.detail}", found.figure, 1.0)
+            return None
+        if classed and not spread:
+            findings.precision = max(findings.precision, found.precision, key=ORDER.index)
+    return len(tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,12 +376,12 @@ def _turns(rng: random.Random, count: int, *, plain: bool) -> list[Turn]:
     """Turns in random order: each surrounding at least once, the rest drawn; `plain` leaves outputs alone."""
     fixed = [Turn(context="inference"), Turn(context="grad"), Turn(own=True, poison="random"), Turn(poison="random")]
     fixed += [Turn(context="profile"), Turn(context="profile", own=True), Turn(own=True, pause=True)]
-    fixed += [Turn(poison=0x7F, pause=True), Turn(own=True, poison="random", context="inference")]
+    fixed += [Turn(poison=SENTINELS[0], pause=True), Turn(own=True, poison="random", context="inference")]
     fixed += [Turn(burst=400), Turn(burst=900, poison="random", own=True)]
     if not plain:
         fixed += [Turn(keep=True), Turn(keep=True, poison="random"), *[Turn(scribble=True)] * 3]
     while len(fixed) < count:
-        poison = rng.choice((0x7F, 0xAA, "random", None))
+        poison = rng.choice((*SENTINELS, "random", None))
         fixed.append(Turn(own=rng.random() < 0.3, poison=poison, judged=rng.random() < 0.35))
     rng.shuffle(fixed)
     return fixed
@@ -391,7 +402,9 @@ def _endurance(candidate: Candidate, findings: Findings, quick: bool, rng: rando
             return
         if late and turn.judged and turn == Turn(own=turn.own, poison=turn.poison):
             continue  # of slow candidates the surroundings are tried, not the number
-        output = _one_turn(candidate, findings, trial, turn, rng, late=late)
+        if turn.burst and not candidate.changes_inputs(trial):
+            results += _burst(candidate, trials, turn, rng, late=late)
+        output = _one_turn(candidate, findings, trial, turn, rng)
         late = late or time.monotonic() > until
         if output is None:
             continue
@@ -411,16 +424,30 @@ def _endurance(candidate: Candidate, findings: Findings, quick: bool, rng: rando
     _kept_outputs(candidate, findings, kept)
 
 
-def _one_turn(
-    candidate: Candidate, findings: Findings, trial: Trial, turn: Turn, rng: random.Random, *, late: bool
-) -> Output | None:
+def _burst(candidate: Candidate, trials: list[Trial], turn: Turn, rng: random.Random, *, late: bool) -> list[Result]:
+    """As many calls in a row as the turn says, two contents of one layout in turn."""
+    first = rng.choice(trials)
+    alike = [
+        t
+        for t in trials
+        if t is not first
+        and t.arguments.tree == first.arguments.tree
+        and [(a.shape, a.stride()) for a in t.arguments.tensors]
+        == [(a.shape, a.stride()) for a in first.arguments.tensors]
+    ]
+    candidate.restore()
+    found = candidate.burst(
+        [first, *rng.sample(alike, min(1, len(alike)))], rng.randint(turn.burst // 2, turn.burst), 0.02 if late else 0.2
+    )
+    candidate.restore()
+    return found
+
+
+def _one_turn(candidate: Candidate, findings: Findings, trial: Trial, turn: Turn, rng: random.Random) -> Output | None:
     """One call as its turn says; None where the candidate refuses its surroundings."""
     if turn.pause:
         time.sleep(0.06 + 0.04 * rng.random())
     candidate.restore()
-    if turn.burst and not candidate.changes_inputs(trial):
-        candidate.burst(trial, rng.randint(turn.burst // 2, turn.burst), 0.02 if late else 0.2)
-        candidate.restore()
     options = {"context": turn.context, "own": turn.own, "poison": turn.poison}
     try:
         return candidate.call(trial, **options)
@@ -478,9 +505,10 @@ def _sealed(candidate: Candidate, findings: Findings, _quick: bool, _rng: random
     except WorkerFailure as failure:
         if "signal" not in failure.reason:
             raise
-        findings.add("sealed", Status.CHANGED_STATE, "it writes to its inputs, whether it puts them back or not")
+        detail = "it writes to its inputs or parameters, whether it puts them back or not"
+        findings.add("sealed", Status.CHANGED_STATE, detail)
         raise Dead from failure
-    findings.add("sealed", Status.PASSED, "inputs are only read")
+    findings.add("sealed", Status.PASSED, "inputs and parameters are only read")
 
 
 def _shapes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
@@ -549,7 +577,9 @@ def _tripwires(candidate: Candidate, findings: Findings, _quick: bool, _rng: ran
     findings.facts["settings"] = wires.get("settings", [])
     replaced = wires.get("replaced", [])
     if replaced:
-        findings.add("tripwires", Status.TAMPERED, f"replaced {', '.join(replaced[:3])}", len(replaced), 0)
+        findings.add(
+            "tripwires", Status.TAMPERED, f"replaced or put in place: {', '.join(replaced[:3])}", len(replaced), 0
+        )
     else:
         findings.add("tripwires", Status.PASSED, "no function of the process was replaced", 0, 0)
 

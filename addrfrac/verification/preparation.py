@@ -204,7 +204,9 @@ class _Weighed:
         pid = self.handle.worker.pid
         device_after = self.memory.of(pid)
         with Peak(self.memory, pid) as peak:
-            self.handle.ask({"op": "burst", "key": self.key, "seed": 1, "count": 400, "seconds": 0.15})
+            self.handle.ask(
+                {"op": "burst", "keys": [self.key], "seeds": [1], "count": 400, "seconds": 0.15, "judged": False}
+            )
         known = self.device_before is not None and device_after is not None and peak.bytes is not None
         self.footprint = Footprint(
             persistent_bytes=int(after["allocated_bytes"]) - int(self.before["allocated_bytes"]),

@@ -90,9 +90,12 @@ class Handle:
             request["train"] = train
         return self.ask(request, init.tensors)
 
-    def place(self, arguments: Arguments) -> channel.Arena:
-        """The arena of these shapes and strides, filled; the same storage serves every call of the same layout."""
-        key = _layout_key(arguments)
+    def place(self, arguments: Arguments, *, spare: bool = False) -> channel.Arena:
+        """The arena of these shapes and strides, filled; the same storage serves every call of the same layout.
+
+        A spare one holds further contents beside it.
+        """
+        key = hash((_layout_key(arguments), spare)) if spare else _layout_key(arguments)
         if key in self.arenas:
             self.arenas[key].write(arguments.tensors)
         else:

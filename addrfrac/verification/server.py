@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from addrfrac.verification import channel, worker
+from addrfrac.verification import channel, tripwires, worker
 from addrfrac.verification.foreign import Raised, attempt
 from addrfrac.verification.isolation import _prctl
 
@@ -36,6 +36,7 @@ def main(fd: int, device: str, preload: bool) -> None:
             import triton  # noqa: F401  (its interpreter; the compiler's import would touch the device)
     for name in ("calls", "evidence", "inprocess", "parameters", "timed"):  # nobody puts another in their place later
         importlib.import_module(f"addrfrac.verification.{name}")
+    tripwires.refuse_audit_hooks()
     gc.collect()
     gc.freeze()
     while True:

@@ -7,10 +7,19 @@ tried to look good, and catch one that is right in value but has touched the clo
 from __future__ import annotations
 
 import builtins
+import ctypes
 import gc
+import hashlib
 import inspect
+import json
+import mmap
 import os
+import random
+import select
+import signal
+import socket
 import statistics
+import struct
 import sys
 import threading
 import time
@@ -18,8 +27,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 _WATCHED: tuple[Any, ...] = (
     builtins,
@@ -28,6 +40,17 @@ _WATCHED: tuple[Any, ...] = (
     gc,
     inspect,
     threading,
+    os,
+    json,
+    ctypes,
+    mmap,
+    random,
+    select,
+    signal,
+    socket,
+    struct,
+    hashlib,
+    numpy,
     torch,
     torch.Tensor,
     torch._C.TensorBase,
@@ -42,6 +65,7 @@ _WATCHED: tuple[Any, ...] = (
     torch.random,
 )
 _OWN_PREFIX = "addrfrac.verification"
+_PROCESS = "process"
 _MOVES_BY_ITSELF = frozenset({"_", "__warningregistry__", "_initialized", "_queued_calls", "_cached_device_count"})
 
 _TORCH = os.path.dirname(torch.__file__)
@@ -66,7 +90,38 @@ def functions() -> Snapshot:
     for name, module in ours.items():
         found[name] = _own(name, vars(module))
     found["sys.modules"] = {name: id(module) for name, module in ours.items()}
+    found[_PROCESS] = _run_by_the_interpreter()
     return found
+
+
+_refused_hooks: list[str] = []
+
+
+def refuse_audit_hooks() -> None:
+    """From now on no hook is added that the interpreter would run whenever an address or a file is used."""
+
+    def guard(event: str, _details: tuple[Any, ...]) -> None:
+        if event == "sys.addaudithook":
+            _refused_hooks.append(event)
+            raise RuntimeError("no further hooks")  # the interpreter leaves the hook out and goes on
+
+    sys.addaudithook(guard)
+
+
+def _run_by_the_interpreter() -> dict[str, int]:
+    """What runs without being called: signal handlers, timers, callbacks of the collector, hooks, modes left on."""
+    handlers = {f"handler of {s.name}": id(signal.getsignal(s)) for s in signal.Signals}
+    timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = [mode for mode in stack if not isinstance(mode, DeviceContext)]
+    return handlers | {
+        "interval timer": sum(signal.getitimer(timer)[0] > 0 for timer in timers),
+        "callbacks of the garbage collector": len(gc.callbacks),
+        "audit hook": len(_refused_hooks),
+        "torch function mode": len(modes),
+        "torch dispatch mode": torch._C._len_torch_dispatch_stack(),
+        "hooks of threads": sum(hook is not None for hook in (threading.getprofile(), threading.gettrace())),
+    }
 
 
 def _own(name: str, space: dict[str, Any]) -> dict[str, int]:
@@ -100,7 +155,7 @@ def replaced(before: Snapshot) -> list[str]:
     now = functions()
     spaces = {_name(space): space for space in _WATCHED}
     return [
-        f"{space}.{name}"
+        name if space == _PROCESS else f"{space}.{name}"
         for space, names in before.items()
         for name, identity in names.items()
         if now.get(space, {}).get(name) != identity and not _by_compiler(spaces.get(space), name)
