@@ -77,21 +77,21 @@ def _is_convolution(node: Any, modules: dict[str, Any]) -> bool:
     return plain and not isinstance(module.padding, str)
 
 
-def _sites(graph_module: Any, modules: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
-    """(ReLU, convolution before it, what is added in between or None)."""
+def _sites(graph_module: Any, modules: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(ReLU, convolution before it), with nothing in between or one addition to the convolution's output."""
     sites = []
     for node in graph_module.graph.nodes:
         if not _is_relu(node, modules):
             continue
         source = node.args[0]
         if _is_convolution(source, modules):
-            sites.append((node, source, None))
+            sites.append((node, source))
         elif _is_addition(source) and len(source.users) == 1:
             left, right = source.args
-            if _is_convolution(left, modules):
-                sites.append((node, left, right))
-            elif _is_convolution(right, modules):
-                sites.append((node, right, left))
+            if left is not right and _is_convolution(left, modules):
+                sites.append((node, left))
+            elif left is not right and _is_convolution(right, modules):
+                sites.append((node, right))
     return sites
 
 
@@ -115,10 +115,13 @@ def _take_bias(convolution: Any, addend: Any) -> None:
     addend.bias = None
 
 
-def _fuse(graph_module: Any, modules: dict[str, Any], site: tuple[Any, Any, Any]) -> None:
+def _fuse(graph_module: Any, modules: dict[str, Any], site: tuple[Any, Any]) -> None:
     from addrfrac.switches.convolution_calls import convolution_add_relu, convolution_relu
 
-    relu, source, addend = site
+    relu, source = site
+    added = relu.args[0]
+    # Looked up now, not when the site was found: it may be the ReLU of an earlier site, replaced since.
+    addend = None if added is source else next(argument for argument in added.args if argument is not source)
     convolution = modules[source.target]
     _give_bias(convolution)
     if addend is not None and _is_convolution(addend, modules):
@@ -132,10 +135,9 @@ def _fuse(graph_module: Any, modules: dict[str, Any], site: tuple[Any, Any, Any]
             fused = graph.call_function(convolution_relu, (source.args[0], weight, bias, *geometry))
         else:
             fused = graph.call_function(convolution_add_relu, (source.args[0], weight, addend, bias, *geometry))
-    added = relu.args[0]
     relu.replace_all_uses_with(fused)
     graph.erase_node(relu)
-    for node in (added, source):
+    for node in dict.fromkeys((added, source)):
         if not node.users:
             graph.erase_node(node)
 

@@ -88,6 +88,11 @@ def _grouped(rows: Any, weights: Any, ends: Any) -> Any:
     return call(rows.to(weights.dtype), weights, offs=ends)
 
 
+def _masks_are_left_out(experts: list[Any]) -> bool:
+    """After 5.17 transformers came to ask each module whether its experts are spread over devices."""
+    return all(hasattr(module, "_is_expert_parallel") for module in experts)
+
+
 def _why_not_lean(step: Step, configuration: Configuration) -> str:
     if no_inference(step):
         return no_inference(step)
@@ -104,6 +109,8 @@ def _why_not_lean(step: Step, configuration: Configuration) -> str:
         return "the model's experts have biases, no gate or transposed weights, which this call does not say"
     if configuration.dtype not in ("bf16", "fp16"):
         return f"torch's grouped matrix product takes bf16 and fp16, and this step runs in {configuration.dtype}"
+    if _masks_are_left_out(experts):
+        return "this version of transformers masks only where experts live on several devices"
     return ""
 
 
