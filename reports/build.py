@@ -18,10 +18,11 @@ import msgspec
 
 from addrfrac import stats, store, units
 from addrfrac.analysis import Options, build_run
+from addrfrac.device_model import load_device_model
 from addrfrac.parse import read_trace
 from addrfrac.profiling import whole
 from addrfrac.recorded import NOT_COMPARED, answers
-from addrfrac.records import ArmTimes, Configuration, Range, Run, Wall
+from addrfrac.records import ArmTimes, Configuration, DeviceModel, Range, Run, Wall
 from addrfrac.report import (
     IndexEntry,
     facts,
@@ -114,12 +115,22 @@ def accounted(folder: Path) -> Run:
         command, layers = published_command(folder)
         return whole([accounted(depth) for depth in depths], command, layers)
     recorded, trace, capture = store.load(folder), folder / "trace.json.gz", folder / "capture.json.gz"
+    if recorded.kind == "ceiling":
+        return recorded  # its accounts rest on the graph that was captured, not on a trace alone
     if not trace.exists():
         print(f"no trace beside {folder / 'run.json'}: published as recorded, intervals taken anew")
         return replace(recorded, wall=retaken(recorded.wall))
-    options = Options(command=recorded.command, capture=capture if capture.exists() else None)
-    anew = build_run(read_trace(trace), options, kind=recorded.kind)
-    return replace(anew, ladder=recorded.ladder, ceiling=recorded.ceiling, floors=recorded.floors)
+    model = recorded.floors.device_model if recorded.floors is not None else None
+    options = Options(
+        command=recorded.command, capture=capture if capture.exists() else None, device_model=model or measured(folder)
+    )
+    return replace(build_run(read_trace(trace), options, kind=recorded.kind), ladder=recorded.ladder)
+
+
+def measured(folder: Path) -> DeviceModel | None:
+    """The device model that was recorded with the ladders that a folder is of."""
+    files = [parent / "device.json" for parent in folder.parents if LADDERS in folder.parts]
+    return next((load_device_model(file) for file in files if file.exists()), None)
 
 
 def retaken(wall: Wall | None) -> Wall | None:

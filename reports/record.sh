@@ -1,22 +1,57 @@
 #!/usr/bin/env bash
-# Record every published run on the GPU of this machine: `bash reports/record.sh OUT [PATTERN]`.
-# One folder a run under OUT; a run that fails is named at the end and the others are kept.
+# Record every published run on the GPU of this machine, one folder a run under OUT:
+#   bash reports/record.sh OUT [PATTERN]           profiles
+#   bash reports/record.sh OUT ladder [PATTERN]    the device model once, then ladders with floors and ceilings
+#   bash reports/record.sh OUT ceilings [PATTERN]  ceilings above best-library, class by class and kernel by kernel
+# A run that fails is named at the end and the others are kept. ROW_SECONDS limits one command (600). A row that is
+# there already is passed over, so that a second call goes on where the first was stopped.
+# After each row of a ladder everything needed elsewhere lies in OUT/packed.tar.gz.*, pieces of 15 MB (`PACKED=DIR`
+# puts them there instead): cat packed.tar.gz.* | tar xz -C OUT
 set -uo pipefail
-out=$1 pattern=${2:-.}
+out=$1
+case ${2:-} in
+  ladder | ceilings) part=$2 pattern=${3:-.} ;;
+  *) part=profile pattern=${2:-.} ;;
+esac
 mkdir -p "$out"
 failed=()
 
-run() {
+# From inside OUT, so that the command that each run keeps names no place of this machine.
+record() {
   local name=$1; shift
-  [[ $name =~ $pattern ]] || return 0
   local began=$SECONDS
-  # From inside, so that the command that each run keeps names no place of this machine.
-  if (cd "$out" && timeout 200 addrfrac profile "$@" --quiet -o "$name" >"$name.txt" 2>&1); then
+  mkdir -p "$out/$(dirname "$name")"
+  if (cd "$out" && timeout "${ROW_SECONDS:-600}" addrfrac "$@" >"$name.txt" 2>&1); then
     echo "$name: $((SECONDS - began)) s"
   else
     failed+=("$name")
-    echo "$name: FAILED: $(tail -n 1 "$out/$name.txt")"
+    echo "$name: FAILED after $((SECONDS - began)) s: $(tail -n 1 "$out/$name.txt")"
   fi
+}
+
+pack() {
+  local to=${PACKED:-$out}
+  rm -f "$to"/packed.tar.gz.*
+  tar -C "$out" --exclude=report.html --exclude='packed.tar.gz.*' -czf - ladder $(cd "$out" && ls device.json 2>/dev/null) |
+    split -b 15000000 -d -a 1 - "$to/packed.tar.gz."
+}
+
+run() {
+  [[ $part == profile && $1 =~ $pattern ]] || return 0
+  local name=$1; shift
+  record "$name" profile "$@" --quiet -o "$name"
+}
+
+ladder() {
+  [[ $part != profile && $1 =~ $pattern ]] || return 0
+  local row=ladder/$1; shift
+  if [[ $part == ladder && ! -f $out/$row/run.json ]]; then
+    [[ -f $out/device.json ]] || record device device -o device.json
+    record "$row" ladder "$@" --floors device.json -o "$row"
+  elif [[ $part == ceilings && ! -f $out/$row/ceiling/run.json ]]; then
+    record "$row/ceiling" ceiling "$@" --arm best-library --ladder "$row/run.json" --quiet -o "$row/ceiling"
+  fi
+  pack
 }
 
 run resnet50-infer-bf16 resnet50 --batch 1,16,64,256
@@ -39,5 +74,20 @@ run dlrm-infer-bag-pooling-20 dlrm --pooling 20
 run dlrm-infer-fbgemm-pooling-20 dlrm --embedding fbgemm --pooling 20
 run dlrm-dcnv2-train-fbgemm dlrm-dcnv2 --mode train --embedding fbgemm
 run qwen3-8b-prefill qwen3-8b --batch 1 --seq-len 2048
+
+ladder resnet50-b64-fp16 resnet50 --batch 64 --dtype fp16
+ladder resnet50-b16-fp16 resnet50 --batch 16 --dtype fp16
+ladder resnet50-b1-fp16 resnet50 --batch 1 --dtype fp16
+ladder llama3-8b-decode llama3-8b --mode decode --batch 32 --cache-len 1024 --layers 8
+ladder llama3-8b-prefill llama3-8b --batch 1 --seq-len 2048 --layers 8
+ladder bert-large-fp16 bert-large --dtype fp16
+ladder dlrm-bag-pooling-20 dlrm --pooling 20
+ladder dlrm-fbgemm-pooling-20 dlrm --embedding fbgemm --pooling 20
+ladder resnet50-train-b64 resnet50 --mode train --batch 64 --dtype amp-bf16
+ladder gpt2-medium-train gpt2-medium --mode train --batch 8 --seq-len 1024 --dtype amp-bf16
+ladder dlrm-dcnv2-train dlrm-dcnv2 --mode train --embedding fbgemm
+ladder mixtral-8x7b-prefill mixtral-8x7b --batch 1 --seq-len 2048 --layers 4
+ladder llama3-70b-prefill llama3-70b --batch 1 --seq-len 2048 --layers 4
+ladder llama3-70b-decode llama3-70b --mode decode --batch 32 --cache-len 1024 --layers 4
 
 [[ ${#failed[@]} -eq 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }

@@ -70,10 +70,17 @@ def title(run: Run) -> str:
     """The run in one line: its configuration, or the trace's name."""
     if run.configuration is None:
         return one_line(run.title) or one_line(run.source.path) or "untitled run"
-    return " · ".join([*configuration_parts(run.configuration).values(), *([BEST] if is_best_library(run) else [])])
+    return " · ".join([*configuration_parts(run.configuration).values(), *filter(None, [arm(run)])])
 
 
 BEST = "best-library"
+
+
+def arm(run: Run) -> str:
+    """What a run is beyond its configuration: best-library at the end of a ladder, or a measured ceiling; else ''."""
+    if is_best_library(run):
+        return BEST
+    return "" if run.ceiling is None else one_line(f"ceiling above {run.ceiling.arm}")
 
 
 def is_best_library(run: Run) -> bool:
@@ -402,7 +409,7 @@ def comparison_title(runs: Sequence[Run]) -> str:
 
 def _distinguishing(run: Run) -> dict[str, str]:
     parts = {"workload": name(run)} if run.configuration is None else configuration_parts(run.configuration)
-    parts |= {"arm": BEST} if is_best_library(run) else {}
+    parts |= {"arm": arm(run)} if arm(run) else {}
     return {**parts, "device": device(run), "torch": "".join(versions(run, ("torch",)))}
 
 
