@@ -117,8 +117,16 @@ def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Genera
             drawn[0] = flat[0]
         elif tensor.is_floating_point():
             drawn = drawn * torch.where(torch.rand(count, generator=generator) < 0.5, 1.0, -1.0).to(tensor.dtype)
-        tensors.append(drawn.view(shape))
+        tensors.append(_ordered_like(original, drawn.view(shape)))
     return Arguments(tree=arguments.tree, tensors=tensors)
+
+
+def _ordered_like(original: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with its dimensions in memory in the order that the problem's own has them."""
+    if original.is_contiguous() or 0 in original.stride():
+        return tensor
+    order = sorted(range(original.ndim), key=lambda dim: -original.stride(dim))
+    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor)
 
 
 def _in_range(tensor: torch.Tensor, symbol: int, new: int) -> torch.Tensor:
