@@ -27,6 +27,7 @@ from addrfrac.switches.switch import Stage, Switch
 
 BASE, BASE_GRAPH, COMPILE_GRAPH = "eager", "eager + graph", "compile + graph"
 BEST, AGAIN = "best-library", "best-library again"
+BEST_SO_FAR = "best so far"
 COMPILE = "compile"
 """The switch that the arm `compile + graph` has on."""
 RUNG_STEPS = 3
@@ -380,8 +381,7 @@ def _graph_rung(climb: _Climb, eager: ArmTimes, graph: Tried, outputs: Path | No
     )
     _note_rung(climb, rung, _profiled(climb, "graph", times.median_us))
     if kept:
-        climb.asked.ask(measure.keep)
-        climb.best_launch = GRAPH
+        _keep(climb, (), GRAPH)
 
 
 # --- one switch after the other ---------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def _tried(climb: _Climb, arm: Arm, outputs: Path | None) -> Tried | str:
 def _judge_rung(climb: _Climb, switch: Switch, switches: tuple[str, ...], tried: Tried, outputs: Path | None) -> None:
     arm = Arm(name=switch.name, switches=switches, launch=tried.launch)
     best = _times(
-        climb, Arm(name="best so far", switches=climb.best, launch=climb.best_launch), tried.best_us, None, None
+        climb, Arm(name=BEST_SO_FAR, switches=climb.best, launch=climb.best_launch), tried.best_us, None, None
     )
     times = _times(climb, arm, tried.tried_us, tried.peak_bytes, tried.host_us)
     gain = measure.gain(best, times, climb.noise_floor)
@@ -467,15 +467,20 @@ def _judge_rung(climb: _Climb, switch: Switch, switches: tuple[str, ...], tried:
         busy_us=None,
     )
     _note_rung(climb, rung, _profiled(climb, switch.name, times.median_us))
-    if climb.asked.lost:
-        _reopen(climb)
-        return
     if kept:
-        climb.asked.ask(measure.keep)
-        climb.best, climb.best_launch = switches, tried.launch
+        _keep(climb, switches, tried.launch)
         if not switch.exact and outputs is not None:  # what follows is judged against the coarser arithmetic
             climb.base_outputs = outputs
             climb.notes.append(f"{switch.name} computes more coarsely on purpose; later rungs are judged against it")
+
+
+def _keep(climb: _Climb, switches: tuple[str, ...], launch: str) -> None:
+    """What is on the bench beside the best is the best from now on."""
+    climb.best, climb.best_launch = switches, launch
+    try:
+        climb.asked.ask(measure.keep)
+    except Lost:
+        _reopen(climb)
 
 
 def _parity(climb: _Climb, outputs: Path | None, exact: bool) -> Parity | None:
@@ -556,6 +561,8 @@ def _profiled(climb: _Climb, name: str, step_us: float, *, beside: bool = True) 
         climb.asked.ask(measure.profile_beside if beside else measure.profile_best, RUNG_STEPS, path)
     except Lost as lost:
         climb.notes.append(f"{name} was not profiled: {lost}")
+        if climb.asked.lost or "CUDA" in str(lost):
+            _reopen(climb)
         return None
     return climb.accountant.submit(_share, path, climb.plan.options, step_us)
 
@@ -625,11 +632,11 @@ def _candidates(climb: _Climb, switches: Sequence[Switch]) -> list[_Candidate]:
     model = [name for name in kept if arms.find(name).stage is Stage.MODEL]
     configuration_only = tuple(name for name in kept if name not in model)
     sets = list(dict.fromkeys([kept, configuration_only, ()]))
-    found = []
+    found: list[_Candidate] = []
     for place, switch in enumerate(switches):
         of_this = list(sets)
         if place == 0 and len(model) > 1:
-            of_this += [tuple(name for name in kept if name != left) for left in reversed(model)][:MOST_LEFT_OUT]
+            of_this += _less_one(kept, model)[:MOST_LEFT_OUT]
         for rewrites in dict.fromkeys(of_this):
             launch = EAGER if switch.own_graph or climb.best_launch == EAGER else GRAPH
             name = f"{switch.name} on {_of(rewrites, kept)}"
@@ -637,6 +644,12 @@ def _candidates(climb: _Climb, switches: Sequence[Switch]) -> list[_Candidate]:
             arm = Arm(name=name, switches=_named((*rewrites, switch.name)), launch=launch)
             found.append(_Candidate(switch=switch, arm=arm, outputs=outputs))
     return found
+
+
+def _less_one(kept: tuple[str, ...], model: Sequence[str]) -> list[tuple[str, ...]]:
+    """The rewrites without one of the model's, where no other needs it; the last kept is left out first."""
+    needed = {need for name in kept for need in arms.find(name).needs}
+    return [tuple(name for name in kept if name != left) for left in reversed(model) if left not in needed]
 
 
 def _of(rewrites: tuple[str, ...], kept: tuple[str, ...]) -> str:
@@ -662,19 +675,13 @@ def _compiled_group(climb: _Climb, candidates: Sequence[_Candidate]) -> list[_Co
     climb.say(f"compiling {len(orders)} arms side by side")
     workers, lost = measure.start_all(orders, len(orders))
     climb.say(f"timing {len(workers)} compiled arms in turns with the best so far")
-    everyone = {"best so far": climb.asked, **workers}
-    bench_us = _median_of_best(climb)
-    steps = {
-        name: measure.steps_of_block(worker.said.estimate_us, climb.plan.block_us) for name, worker in workers.items()
-    }
-    steps["best so far"] = measure.steps_of_block(bench_us, climb.plan.block_us)
-    blocks, lost_later = measure.take_turns(everyone, steps, climb.plan.rounds, {"best so far": measure.block_of_best})
+    blocks, lost_later = _in_turns_with_best(climb, workers)
     lost |= lost_later
-    best = Arm(name="best so far", switches=climb.best, launch=climb.best_launch)
-    found = []
+    best = Arm(name=BEST_SO_FAR, switches=climb.best, launch=climb.best_launch)
+    found: list[_Compiled] = []
     for each in candidates:
-        if each.arm.name in blocks and "best so far" in blocks:
-            before = _times(climb, best, blocks["best so far"], None, None)
+        if each.arm.name in blocks and BEST_SO_FAR in blocks:
+            before = _times(climb, best, blocks[BEST_SO_FAR], None, None)
             rung = _compiled_rung(climb, each, workers[each.arm.name], blocks[each.arm.name], before)
         else:
             rung = _untried(climb, each.switch, lost.get(each.arm.name, "the best so far was lost"), each.arm.switches)
@@ -683,6 +690,22 @@ def _compiled_group(climb: _Climb, candidates: Sequence[_Candidate]) -> list[_Co
     _profile_compiled(climb, found, workers)
     measure.end_all(workers.values())
     return found
+
+
+def _in_turns_with_best(
+    climb: _Climb, workers: Mapping[str, Worker]
+) -> tuple[dict[str, list[list[float]]], dict[str, str]]:
+    """Blocks of the workers and of the best so far on the bench; once more where the bench is lost on the way."""
+    block_us = climb.plan.block_us
+    steps = {name: measure.steps_of_block(worker.said.estimate_us, block_us) for name, worker in workers.items()}
+    steps[BEST_SO_FAR] = measure.steps_of_block(_median_of_best(climb), block_us)
+    for _ in range(2):
+        everyone = {BEST_SO_FAR: climb.asked, **workers}
+        blocks, lost = measure.take_turns(everyone, steps, climb.plan.rounds, {BEST_SO_FAR: measure.block_of_best})
+        if BEST_SO_FAR not in lost:
+            break
+        _reopen(climb)
+    return blocks, lost
 
 
 def _profile_compiled(climb: _Climb, measured: list[_Compiled], workers: Mapping[str, Worker]) -> None:
@@ -713,7 +736,10 @@ def _median_of_best(climb: _Climb) -> float:
 def _compiled_rung(
     climb: _Climb, candidate: _Candidate, worker: Worker, blocks: list[list[float]], best: ArmTimes
 ) -> Rung:
-    issued = worker.ask(measure.host)
+    try:
+        issued = worker.ask(measure.host)
+    except Lost:
+        issued = None
     times = _times(climb, candidate.arm, blocks, worker.said.peak_bytes, issued)
     gain = measure.gain(best, times, climb.noise_floor)
     judged = _parity(climb, candidate.outputs, candidate.switch.exact)

@@ -253,10 +253,10 @@ def record_truth(job: Job, path: Path) -> str:
     configuration = parity.truth_configuration(job.configuration)
     with arms.settings(configuration):
         step = arms.prepare(workload, configuration, (), device)
-        inputs = parity.find_inputs(step)
         why_not = parity.upcast(step, job.configuration)
         if why_not:
             return why_not
+        inputs = parity.find_inputs(step)
         trains = step.optimizer is not None
         parity.record(step, inputs, training=trains, extra_runs=parity.OWN_BATCHES, path=path)
     return ""

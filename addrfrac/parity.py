@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ FEWEST_RUNS = 4
 TRAINING_STEPS = 6
 OWN_BATCHES = 16
 """A step that brings its own batches in turn may begin with any of so many."""
-MOST_VALUES = 1 << 24
+MOST_VALUES = 1 << 23
 GRADIENT_VALUES = 1 << 20
 MOST_RATIO = 1.5
 MOST_INEXACT_ERROR = 0.01
@@ -42,11 +42,24 @@ Rows = NDArray[np.float64]
 # --- recording: in the process of an arm ----------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
-class Inputs:
-    """The tensors that a step hands to its model, found by one run of it."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """A tensor that a step hands to its model, and what may be put there."""
 
-    tensors: list[Any]
+    tensor: Any
+    mean: float = 0.0
+    spread: float = 0.0
+    """Of floats."""
+    low: int = 0
+    high: int = -1
+    """Of ids; none where high is below low."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Inputs:
+    """The places of a step's inputs, found by one run of it."""
+
+    places: tuple[Place, ...]
     owns_batches: bool
     """The step puts new inputs in place itself; nothing is redrawn then."""
 
@@ -56,17 +69,20 @@ def find_inputs(step: Step) -> Inputs:
     import torch
 
     if step.advance is not None or not isinstance(step.model, torch.nn.Module):
-        return Inputs(tensors=[], owns_batches=step.advance is not None)
+        return Inputs(places=(), owns_batches=step.advance is not None)
     found: dict[int, Any] = {}
 
     def note(module: Any, arguments: Any, named: Any) -> None:
         for tensor in _tensors((arguments, named)):
             found.setdefault(tensor.data_ptr(), tensor)
 
-    hook = step.model.register_forward_pre_hook(note, with_kwargs=True)
-    step.run()
+    # Before any other hook, which may hand on copies; seeded, and without dropout, because a training step learns.
+    hook = step.model.register_forward_pre_hook(note, with_kwargs=True, prepend=True)
+    torch.manual_seed(SEED)
+    with _dropout_off(step.model):
+        step.run()
     hook.remove()
-    return Inputs(tensors=[each for each in found.values() if not each.requires_grad], owns_batches=False)
+    return Inputs(places=places(each for each in found.values() if not each.requires_grad), owns_batches=False)
 
 
 def _tensors(tree: Any) -> Iterator[Any]:
@@ -84,23 +100,37 @@ def _tensors(tree: Any) -> Iterator[Any]:
             yield from _tensors(value)
 
 
-def redraw(inputs: Inputs, turn: int) -> None:
-    """New values of the same kind in the same places: floats with their mean and spread, ids within their range.
+def places(tensors: Iterable[torch.Tensor]) -> tuple[Place, ...]:
+    """What may be put into each tensor: floats of its mean and spread, ids within its range.
 
     Integers that are constant, sorted (offsets, positions) or negative somewhere (ignored labels) stay as they are.
-    The draws depend on the turn alone, so that every arm sees the same.
     """
     import torch
 
-    for place, tensor in enumerate(inputs.tensors):
-        source = torch.Generator(tensor.device).manual_seed(SEED + 1000 * turn + place)
-        if tensor.is_floating_point():
-            mean, spread = float(f"{tensor.double().mean():.2e}"), float(f"{tensor.double().std(correction=0):.2e}")
-            fresh = torch.randn(tensor.shape, device=tensor.device, generator=source)
-            tensor.copy_(fresh * spread + mean)
+    found = []
+    for tensor in tensors:
+        if tensor.is_floating_point() and tensor.numel():
+            wide = tensor.double()
+            mean, spread = float(f"{wide.mean():.2e}"), float(f"{wide.std(correction=0):.2e}")
+            found.append(Place(tensor=tensor, mean=mean, spread=spread))
         elif not tensor.is_complex() and tensor.dtype is not torch.bool and _are_ids(tensor):
-            low, high = int(tensor.min()) if tensor.numel() > 1 else 0, int(tensor.max())
-            tensor.copy_(torch.randint(low, high + 1, tensor.shape, device=tensor.device, generator=source))
+            low = int(tensor.min()) if tensor.numel() > 1 else 0
+            found.append(Place(tensor=tensor, low=low, high=int(tensor.max())))
+    return tuple(found)
+
+
+def redraw(inputs: Inputs, turn: int) -> None:
+    """New values of the same kind in the same places; they depend on the turn alone, so every arm sees the same."""
+    import torch
+
+    for number, place in enumerate(inputs.places):
+        tensor = place.tensor
+        source = torch.Generator(tensor.device).manual_seed(SEED + 1000 * turn + number)
+        if place.high >= place.low:
+            fresh = torch.randint(place.low, place.high + 1, tensor.shape, device=tensor.device, generator=source)
+        else:
+            fresh = torch.randn(tensor.shape, device=tensor.device, generator=source) * place.spread + place.mean
+        tensor.copy_(fresh)
 
 
 def _are_ids(tensor: torch.Tensor) -> bool:
@@ -127,14 +157,14 @@ def _outputs(step: Step, inputs: Inputs, extra_runs: int) -> dict[str, Any]:
     count = kept = 0
     while not runs or len(runs) < count:
         torch.manual_seed(SEED + len(runs))
-        if inputs.tensors:
+        if inputs.places:
             redraw(inputs, len(runs))
         tensors = [tensor for tensor in _tensors(_listed(step.run())) if tensor.is_floating_point() and tensor.numel()]
         if not tensors:
             return {"kind": "nothing"}
         if not runs:
             rows, values = _rows(tensors[0]).shape
-            count = max(FEWEST_RUNS, -(-FEWEST_SAMPLES // rows)) if inputs.tensors or inputs.owns_batches else 1
+            count = max(FEWEST_RUNS, -(-FEWEST_SAMPLES // rows)) if inputs.places or inputs.owns_batches else 1
             kept = max(1, min(rows, MOST_VALUES // (values * count)))
             count += extra_runs if inputs.owns_batches else 0
         runs.append([_kept(_rows(tensor), kept) for tensor in tensors])
@@ -180,7 +210,7 @@ def _training_outputs(step: Step, inputs: Inputs) -> dict[str, Any]:
     with _dropout_off(step.model):
         for turn in range(TRAINING_STEPS):
             torch.manual_seed(SEED + turn)
-            if inputs.tensors:
+            if inputs.places:
                 redraw(inputs, turn)
             loss = step.run()
             losses.append(float(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else float("nan"))
