@@ -17,6 +17,7 @@ from addrfrac import __version__, stats, units
 from addrfrac.attribute import Attribution, attribute
 from addrfrac.classify import BUILT_IN, POLICIES, RuleSet, bound, certainty_shares, classify, with_capture
 from addrfrac.collectives import RankPart
+from addrfrac.dataflow import from_facts
 from addrfrac.errors import AddrfracError
 from addrfrac.floors import Known, floors
 from addrfrac.parse import grade, read_ranks, read_trace
@@ -45,6 +46,9 @@ from addrfrac.weights import load_weights
 from addrfrac.window import find_window
 
 T = TypeVar("T")
+
+DATAFLOW = "dataflow"
+"""Key of the step's data flow among a capture's extra facts; it goes into the floors and not into the run."""
 
 MOST_UNKNOWN_UNSAID = 0.005
 """Share of busy time; above it the report says what is unknown and why."""
@@ -166,7 +170,7 @@ def _record(account: _Account, options: Options, kind: str, clock: dict[str, flo
         peak_memory_bytes=ours.peak_memory_bytes if ours is not None else None,
         serving=_serving(account.cut, found, options) if account.cut is not None else None,
         floors=_timed(clock, "floors", lambda: _floors(account, options)),
-        extra=dict(ours.extra) if ours is not None else {},
+        extra={name: value for name, value in ours.extra.items() if name != DATAFLOW} if ours is not None else {},
         notes=(
             *(ours.notes if ours is not None else ()),
             *account.notes,
@@ -186,6 +190,7 @@ def _floors(account: _Account, options: Options) -> Floors | None:
         extra=ours.extra if ours is not None else {},
         parameters=ours.parameters if ours is not None else None,
         settings=ours.environment.settings if ours is not None else {},
+        crossing=from_facts(ours.extra.get(DATAFLOW)) if ours is not None and policy.name == "paper" else None,
     )
     bounds = [bound(policy, label) for label in account.labels.table]
     timeline, steps = account.found.timeline, account.window.steps

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from addrfrac import __version__, clock, environment, recorder
+from addrfrac import __version__, clock, dataflow_recording, environment, recorder
 from addrfrac.errors import AddrfracError, OutOfDeviceMemory
 from addrfrac.loop import capture as capture
 from addrfrac.records import Capture, Configuration, DeviceState, Times, Workload
@@ -93,6 +93,7 @@ def _measure(
     if graph is not None:
         progress("profiling eager steps, by which the replayed kernels are named")
         eager = recorder.record(step.run, EAGER_STEPS, device, scratch / "eager.json")
+    flow, flow_note = _dataflow(step, configuration, device, progress)
     graph_times, graph_note = _graph_times(graph, watch, step, count, device, progress)
     wall = clock.wall(watch, what, graph_times, graph_note)
     facts = Capture(
@@ -113,8 +114,8 @@ def _measure(
         peak_memory_bytes=peak_bytes,
         rank=None,
         world_size=None,
-        extra=dict(step.extra) | compiled,
-        notes=(*step.notes, *_notes(configuration, count, states, device)),
+        extra=dict(step.extra) | compiled | flow,
+        notes=(*step.notes, *_notes(configuration, count, states, device), *flow_note),
     )
     progress("writing the trace")
     if eager is not None:
@@ -243,6 +244,17 @@ def try_graph(step: Step, device: torch.device) -> clock.Graph | str:
     if not step.capturable:
         return f"not captured: {step.why_not}"
     return clock.capture_graph(step.graph_run or step.run, step.advance, device)
+
+
+def _dataflow(
+    step: Step, configuration: Configuration, device: torch.device, progress: Progress
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What one more eager step moves between its ops, for the floors of a device; a compiled step hides it."""
+    if device.type != "cuda" or configuration.execution == "compiled":
+        return {}, ()
+    progress("recording the data flow of one step")
+    facts, why_not = dataflow_recording.dataflow_facts(step.run, device_type=device.type, extra=step.extra)
+    return facts, (why_not,) if why_not else ()
 
 
 def _graph_times(

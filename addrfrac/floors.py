@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from addrfrac import units
+from addrfrac.dataflow import Crossing, Group
 from addrfrac.fits import BYTES_PER_US_TO_GB_PER_S, time_us
 from addrfrac.records import (
     KIND_MEMCPY,
@@ -48,6 +49,8 @@ class Known:
     parameters: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Numeric switches of the environment."""
+    crossing: Crossing | None = None
+    """Of the step's data flow, where it was recorded and the policy leaves to libraries what it did there."""
 
 
 # --- one call -----------------------------------------------------------------------------------------------
@@ -159,12 +162,12 @@ def floors(
         rows=tuple(rows),
         covered_share=covered_us / device_us if device_us else 0.0,
         standalone_us=_whole(rows, lambda row: row.bound is Bound.REPLACEABLE),
-        fused_us=NOTHING,
-        absorbed_us=NOTHING,
+        fused_us=_fused(rows, known.crossing, device),
+        absorbed_us=_absorbed(rows, known.crossing, device),
         step_floor_us=_whole(rows, lambda row: True),
         bandwidth_utilisation=_bandwidth_utilisation(rows, known.step_us, bandwidth),
         flops_utilisation=_flops_utilisation(sums.values(), steps, known.step_us),
-        notes=tuple(_notes(trace, model, device)),
+        notes=tuple(_notes(trace, model, device, known.crossing)),
     )
 
 
@@ -341,6 +344,39 @@ def _whole(rows: Sequence[FloorRow], at_its_floor: Callable[[FloorRow], bool]) -
     return Range(low=low, high=high)
 
 
+def _fused(rows: Sequence[FloorRow], crossing: Crossing | None, device: Reach | None) -> Range:
+    """Library calls at the time they take, and one kernel a group of replaceable ops."""
+    if crossing is None or device is None:
+        return NOTHING
+    groups = _groups(crossing.fused, device)
+    others = _others_us(rows)
+    return Range(low=others + (groups.low or 0.0), high=others + (groups.high or 0.0))
+
+
+def _absorbed(rows: Sequence[FloorRow], crossing: Crossing | None, device: Reach | None) -> Range:
+    """The same with what library calls take in: its bytes at the bandwidth, without a launch."""
+    if crossing is None or device is None:
+        return NOTHING
+    groups, stream = _groups(crossing.rest, device), device.cold["stream"]
+    fastest = max(fit.high_gb_per_s for fit in (*device.cold.values(), *device.l2))
+    others = _others_us(rows)
+    inside_low = crossing.absorbed_low_bytes * BYTES_PER_US_TO_GB_PER_S / fastest
+    inside_high = crossing.absorbed_high_bytes * BYTES_PER_US_TO_GB_PER_S / stream.gb_per_s
+    return Range(low=others + inside_low + (groups.low or 0.0), high=others + inside_high + (groups.high or 0.0))
+
+
+def _groups(groups: Sequence[Group], device: Reach) -> Range:
+    moving = [group for group in groups if group.high_bytes]
+    return Range(
+        low=sum(device.least_us(group.low_bytes, "stream") for group in moving),
+        high=sum(device.own_us(group.high_bytes, "stream") for group in moving),
+    )
+
+
+def _others_us(rows: Sequence[FloorRow]) -> float:
+    return sum(row.device_us for row in rows if row.bound is not Bound.REPLACEABLE)
+
+
 def _bandwidth_utilisation(rows: Sequence[FloorRow], step_us: float, gb_per_s: float | None) -> Range:
     given = [row.bytes for row in rows if row.bytes.low is not None]
     if not gb_per_s or not step_us or not given:
@@ -358,10 +394,15 @@ def _flops_utilisation(sums: Iterable[_Row], steps: int, step_us: float) -> floa
     return at_peak / step_us if at_peak and step_us else None
 
 
-def _notes(trace: Trace, model: DeviceModel, device: Reach | None) -> Iterator[str]:
+def _notes(trace: Trace, model: DeviceModel, device: Reach | None, crossing: Crossing | None) -> Iterator[str]:
     if device is None:
         yield "the device model has no cold stream fit, so there are no floors"
     ran_on = trace.source.device_names
     if ran_on and model.environment.device not in ran_on:
         yield f"floors are of a {model.environment.device}, the trace of a {ran_on[0]}"
-    yield "floors are of single op calls: bytes that a larger kernel would keep on the chip are counted"
+    yield "floors of rows are of single op calls: bytes that a larger kernel would keep on the chip are counted"
+    if crossing is not None:
+        yield (
+            f"fused and absorbed: {crossing.ops} ops of an eager step, {crossing.library_ops} of them library calls, "
+            f"in {len(crossing.fused)} groups between those"
+        )

@@ -16,6 +16,8 @@ from addrfrac.work.tensors import UnreadableArguments, read_arguments
 RULES: dict[str, Rule] = {**memory.RULES, **matrix.RULES, **convolution.RULES, **embedding.RULES}
 """Op -> how to count it; `_foreach_` ops and generated kernels go by their prefix."""
 FOREACH = "aten::_foreach_"
+PRODUCTS = frozenset(matrix.RULES) | frozenset(convolution.RULES)
+"""Ops that the `paper` policy leaves to libraries: matrix products, convolutions, attention."""
 
 
 def work_of(op: str | None, inputs: OpInputs | None, facts: Facts) -> Work | str:

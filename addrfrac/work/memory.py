@@ -482,3 +482,13 @@ RULES: dict[str, Rule] = {
     "aten::_fused_sgd_": partial(fused_optimizer, read=2, written=1),
     "aten::_fused_adagrad_": partial(fused_optimizer, read=3, written=2),
 }
+
+ELEMENTWISE = frozenset((*UNARY, *BINARY, *GRADIENTS, *COMPARISONS, *IN_PLACE)) | {
+    "aten::masked_fill_",
+    "aten::native_dropout",
+    "aten::copy_",
+    "aten::_to_copy",
+}
+"""Ops that need of each operand only the element they write: they can run inside the kernel before or after them."""
+OVERWRITES = frozenset((*FILLS, "aten::copy_"))
+"""In-place ops that do not read what they write."""
