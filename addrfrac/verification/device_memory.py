@@ -23,6 +23,10 @@ class _Process(ctypes.Structure):
     )
 
 
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
 class DeviceMemory:
     """Reads how much device memory a process has; None where the library does not say."""
 
@@ -53,6 +57,13 @@ class DeviceMemory:
             if entry.pid == pid and entry.used != _NOT_AVAILABLE:
                 return int(entry.used)
         return None
+
+    def used(self) -> int | None:
+        """Bytes that all processes together hold."""
+        found = _Memory()
+        if self.library is None or self.library.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(found)) != 0:
+            return None
+        return int(found.used)
 
 
 class Peak:

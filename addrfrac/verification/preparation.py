@@ -104,6 +104,16 @@ class Preparation:
         self.server.spares_ready()
         return sides
 
+    def freed_bytes(self, side: Side) -> int | None:
+        """Device memory that comes free when a side's process ends: all that it held, its context among it.
+
+        For where the library does not tell processes apart; nothing else may be starting or ending meanwhile.
+        """
+        before = self.memory.used() if self.memory is not None else None
+        side.handle.close()
+        after = self.memory.used() if self.memory is not None else None
+        return None if before is None or after is None else max(0, before - after)
+
     def trace(self) -> dict[str, Any]:
         """Device kernels of the candidate; says why where there are none."""
         if self.tracing is None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from addrfrac.verification import clock, preparation
+from addrfrac.verification import clock
 from addrfrac.verification.clock import Claim, Settled, distinct_bytes, judge_claim, net, settle
 from addrfrac.verification.closeness import yardstick
 from addrfrac.verification.exam import Exam, Trial
-from addrfrac.verification.preparation import Footprint, Preparation, timing_trials, wrong_output
+from addrfrac.verification.preparation import Footprint, Preparation, Side, timing_trials, wrong_output
 from addrfrac.verification.processes import Server, WorkerFailure
 from addrfrac.verification.records import Baseline, Check, PrecisionClass, Samples, Speed, Status
 from addrfrac.verification.reference import Handle, ReferenceRaised
@@ -127,7 +127,7 @@ def measure(
         rounds=2 if quick else 4,
         sides={name: Timed(name=name) for name in (*names, CANDIDATE)},
     )
-    footprints: list[Footprint | None] = [None, None]
+    weighed: list[Side] = []
     spares, server.most_spares = server.most_spares, 0  # nothing else starts up while somebody is timed
     try:
         sides = ready.all_ready()
@@ -135,10 +135,11 @@ def measure(
             for name, note in reference.notes.items():
                 bench.sides[name].note = note
             if index == 0:
-                footprints = [reference.footprint, candidate.footprint]
+                weighed = [reference, candidate]
             _one_process(bench, reference.handle, candidate.handle)
             if bench.too_small or _rejected(bench):
                 break
+        footprints = _footprints(ready, weighed)
     except (WorkerFailure, ReferenceRaised) as error:
         why = f"could not be timed: {error}"
         return unmeasured(why), [*bench.checks, _check("clock", Status.INCOMPLETE, why)]
@@ -147,6 +148,17 @@ def measure(
         if prepared is None:
             ready.close()
     return _speed(bench, footprints), bench.checks
+
+
+def _footprints(ready: Preparation, weighed: list[Side]) -> list[Footprint | None]:
+    """Memory of baseline and candidate; where processes cannot be told apart, what each gives back at its end."""
+    found = [side.footprint for side in weighed]
+    if not any(one is not None and one.device_persistent_bytes is None for one in found):
+        return found or [None, None]
+    return [
+        replace(side.footprint, device_persistent_bytes=ready.freed_bytes(side)) if side.footprint else None
+        for side in weighed
+    ]
 
 
 def _rejected(bench: Bench) -> bool:
@@ -573,6 +585,3 @@ def _baseline(side: Timed, bench: Bench) -> Baseline:
 
 def _check(name: str, status: Status, detail: str) -> Check:
     return Check(name=name, passed=status is Status.PASSED, status=status, detail=detail)
-
-
-__all__ = ["BASELINES", "measure", "preparation"]
