@@ -19,11 +19,14 @@ class Model(torch.nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
+        self.vectors = features + 1
         row, column = torch.tril_indices(features + 1, features + 1, offset=-1)
         self.register_buffer("row", row)
         self.register_buffer("column", column)
 
     def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        if sparse.shape[1] + 1 != self.vectors:
+            raise ValueError(f"{self.vectors - 1} sparse features, not {sparse.shape[1]}")
         combined = torch.cat([dense.unsqueeze(1), sparse], dim=1)
         products = torch.bmm(combined, combined.transpose(1, 2))
         return torch.cat([dense, products[:, self.row, self.column]], dim=1)

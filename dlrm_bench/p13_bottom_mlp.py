@@ -14,7 +14,7 @@ SIZES = {
     "medium": {"widths": (13, 512, 256, 128), "batch": 32_768},
     "production": {"widths": (13, 512, 256, 128), "batch": 131_072},
 }
-TRAINS = True
+TRAINS = False
 
 
 class Model(torch.nn.Module):

@@ -1,0 +1,70 @@
+"""Evaluations to and from a file of one line each, so that a run goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from addrfrac.bench.records import Evaluation, Suite
+from addrfrac.errors import AddrfracError
+from addrfrac.store import write_whole
+
+LINES, WHOLE = "evaluations.jsonl", "bench.json"
+
+
+def key_of(*parts: object) -> str:
+    """A digest of everything that a result depends on."""
+    return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:24]
+
+
+def append(folder: Path, evaluation: Evaluation) -> None:
+    """Add one line. Raises AddrfracError where the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LINES).open("ab") as file:
+            file.write(msgspec.json.encode(evaluation) + b"\n")
+    except OSError as error:
+        raise AddrfracError(f"cannot write {folder / LINES}: {error.strerror}; choose another place with -o") from error
+
+
+def read(folder: Path) -> dict[str, Evaluation]:
+    """Key -> evaluation of every whole line; the last line of an interrupted run may be torn and is dropped."""
+    path = folder / LINES
+    if not path.exists():
+        return {}
+    found: dict[str, Evaluation] = {}
+    lines = path.read_bytes().splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            one = msgspec.json.decode(line, type=Evaluation)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            if number == len(lines):
+                break
+            raise AddrfracError(
+                f"{path} line {number} is no evaluation ({error}); move it away or leave --resume out"
+            ) from error
+        found[one.key] = one
+    return found
+
+
+def keep_whole_lines(folder: Path, evaluations: Iterable[Evaluation]) -> None:
+    """Rewrite the file with these lines, whole or not at all."""
+    write_whole(folder / LINES, b"".join(msgspec.json.encode(one) + b"\n" for one in evaluations))
+
+
+def save(suite: Suite, folder: Path) -> None:
+    write_whole(folder / WHOLE, msgspec.json.encode(suite) + b"\n")
+
+
+def load(path: Path) -> Suite:
+    """The suite saved at `path`, or in the folder `path`. Raises AddrfracError for what is not one."""
+    file = path / WHOLE if path.is_dir() else path
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Suite)
+    except OSError as error:
+        raise AddrfracError(f"cannot read {file}: {error.strerror}; give a folder that `bench` wrote") from error
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise AddrfracError(f"{file} is no saved benchmark ({error})") from error
