@@ -63,10 +63,6 @@ class Plan:
     options: Options = field(default_factory=Options)
 
 
-WARM = Plan(processes=1, rounds=1, block_us=5_000.0, profiled=False, ceilings=False, judged=False)
-"""A climb that only leaves warm caches behind."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a climb found, and the traces of its base and of its best."""
@@ -320,7 +316,8 @@ def _first_rungs(climb: _Climb) -> None:
     tried = _tried(climb, Arm(name=BASE_GRAPH, launch=GRAPH), outputs) if not climb.on_cpu else None
     graph = tried if isinstance(tried, Tried) and tried.launch == GRAPH else None
     if graph is None:
-        climb.why_no_graph = tried if isinstance(tried, str) else climb.asked.said.why_not
+        declared = climb.asked.said.why_not or "the step says that it cannot be captured"
+        climb.why_no_graph = tried if isinstance(tried, str) else declared
     if isinstance(tried, str):
         _reopen(climb)
     again = None
@@ -889,9 +886,10 @@ def _ceilings(climb: _Climb, final: _Final, workers: Mapping[str, Worker]) -> tu
     from addrfrac import ladder_ceilings
 
     found: list[Ceiling] = []
-    graph_of = {BASE_GRAPH: "eager", COMPILE_GRAPH: "compile", BEST: BEST}
-    for name, called in graph_of.items():
-        if name not in workers:
+    wanted = {"eager": (BASE_GRAPH, BASE), "compile": (COMPILE_GRAPH, COMPILE), BEST: (BEST,)}
+    for called, names in wanted.items():
+        name = next((name for name in names if name in workers), None)
+        if name is None:
             continue
         climb.say(f"ceiling of {name}")
         try:
@@ -961,16 +959,11 @@ def run_request(request: Request, progress: Progress) -> Outcome:
 
 
 def _warm(plan: Plan) -> Plan:
-    """The same climb without figures that could be used."""
-    return replace(
-        plan,
-        processes=WARM.processes,
-        rounds=WARM.rounds,
-        block_us=WARM.block_us,
-        profiled=False,
-        ceilings=False,
-        judged=False,
-    )
+    """The same climb, which compiles the same and measures next to nothing.
+
+    Parity is judged all the same: a training step is compiled once more for it, without dropout.
+    """
+    return replace(plan, processes=1, rounds=1, block_us=5_000.0, profiled=False, ceilings=False)
 
 
 def _save(request: Request, found: Found, folder: Path) -> tuple[Run, list[str]]:

@@ -478,7 +478,7 @@ def start(
     """A worker that has begun to prepare; `ready` waits for it. `threads`: for the compiler, 0 leaves them alone."""
     context = _context()
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, prepare, arguments, threads), name=name, daemon=False)
+    process = context.Process(target=_serve, args=(theirs, prepare, arguments, threads), name=name, daemon=True)
     began = time.monotonic()
     process.start()
     theirs.close()

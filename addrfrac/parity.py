@@ -273,6 +273,10 @@ def upcast(step: Step, configuration: Configuration) -> str:
         if isinstance(vars(module).get("dtype"), torch.dtype):
             module.dtype = wide
 
+    for state in step.optimizer.state.values() if step.optimizer is not None else ():
+        for name, value in state.items():
+            state[name] = value.to(wide) if isinstance(value, torch.Tensor) and value.numel() > 1 else value
+
     def widen(module: Any, arguments: Any, named: Any) -> tuple[Any, Any]:
         return _widened(arguments, wide), _widened(named, wide)
 

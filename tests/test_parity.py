@@ -163,6 +163,14 @@ def test_an_honest_rewrite_of_a_training_step_passes(judged):
     assert judged(trained(), make=trained).passed
 
 
+def test_an_optimizer_that_keeps_its_state_from_the_start_is_widened_with_the_weights(judged):
+    def adagrad(parameters, lr):
+        return torch.optim.Adagrad(parameters, lr=lr)
+
+    found = judged(trained(optimizer=adagrad), make=lambda: trained(optimizer=adagrad))
+    assert found.passed
+
+
 class Stalled(torch.optim.SGD):
     """An optimizer that forgets to step."""
 
