@@ -112,6 +112,8 @@ def _apply(
 
 
 def _apply_capturable(step: Step, configuration: Configuration) -> Step:
+    if step.capturable:  # built so, as the workloads do where they are told that the step will be a graph
+        return step
     return replace(_apply(_why_not_capturable, {"capturable": True}, step, configuration), capturable=True, why_not="")
 
 

@@ -32,6 +32,12 @@ def test_a_capturable_optimizer_counts_on_the_device(build):
     assert adamw.defaults["capturable"]
 
 
+def test_a_step_built_for_a_graph_is_capturable_already_and_stays_as_it_is(build, configured):
+    configuration = configured("bert-large", "train", execution="graph")
+    step = build("bert-large", "train", execution="graph")
+    assert find_switch("optimizer-capturable").apply(step, configuration) is step
+
+
 def test_an_optimizer_that_has_taken_steps_is_left_alone(build, configured):
     step = build("bert-large", "train")
     step.run()
