@@ -106,16 +106,18 @@ def measuring(
 ) -> Iterator[Told]:
     """Measure, and tell of the ceiling and of each row as it goes."""
     with TemporaryDirectory(prefix="addrfrac-") as scratch:
-        folder = directory or Path(scratch)
+        raw = Path(scratch)
         progress("warming up")
         estimate_s = capture.warm_up(step.run, configuration.warmup, device)
-        progress("capturing the step as a CUDA graph")
+        progress(asked.why_not or "capturing the step as a CUDA graph")
         kept = asked.why_not or _captured(step, device, hold_indices=asked.hold_indices)
         if isinstance(kept, str) and step.capturable and asked.ends_uncaptured and not asked.why_not:
             yield Told(kind="uncaptured", why_not=kept)
             return
         graph = None if isinstance(kept, str) else kept.graph
-        profiled, step_us = _profile(step, graph, configuration, device, asked, folder, estimate_s, progress)
+        profiled, step_us = _profile(
+            step, graph, configuration, device, asked, raw, directory or raw, estimate_s, progress
+        )
         if isinstance(kept, str):
             yield from _amdahl_alone(kept, profiled, step_us, asked)
         else:
@@ -193,6 +195,7 @@ def _profile(
     configuration: Configuration,
     device: torch.device,
     asked: Asked,
+    raw: Path,
     folder: Path,
     estimate_s: float,
     progress: Progress,
@@ -207,11 +210,11 @@ def _profile(
     states = (before, environment.device_state("after", device))
     peak_bytes = clock.peak_bytes(device)
     progress(f"profiling {configuration.steps} {what}")
-    recorded = recorder.record(run, configuration.steps, device, folder / "steps.json")
+    recorded = recorder.record(run, configuration.steps, device, raw / "steps.json")
     eager = None
     if graph is not None:
         progress("profiling eager steps, by which the replayed kernels are named")
-        eager = recorder.record(step.run, capture.EAGER_STEPS, device, folder / "eager.json")
+        eager = recorder.record(step.run, capture.EAGER_STEPS, device, raw / "eager.json")
     graph_times = None if graph is None else watch.device_times(what)
     wall = clock.wall(watch, what, graph_times, "" if graph is not None else "not captured")
     launched = configuration if graph is None else replace(configuration, execution="graph")
@@ -238,9 +241,7 @@ def _profile(
     )
     if eager is not None:
         recorder.save_trace(eager, folder / recorder.EAGER_TRACE, facts)
-        eager.unlink()
     recorder.save_trace(recorded, folder / recorder.TRACE, facts)
-    recorded.unlink()
     progress("accounting")
     return _account(folder, eager is not None, asked.options), wall.step_us
 

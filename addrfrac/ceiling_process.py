@@ -311,7 +311,8 @@ def _device() -> Any:
 def measure_job(job: Job, tell: Callable[[Any], None]) -> None:
     """Prepare the step of a job and measure it in this process."""
     device = environment.torch_device(job.configuration.device)
-    capture._use(device)
+    if device.type == "cuda":
+        capture._use(device)
     workload, asked = registry.find_workload(job.workload), job.asked
     launch = arms.EAGER if asked.why_not else arms.GRAPH
     configuration = arms.configured(job.configuration, asked.switches, launch)

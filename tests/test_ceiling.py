@@ -363,7 +363,7 @@ def test_without_a_graph_there_are_amdahl_s_intervals_labelled_as_such(tmp_path:
     configuration = registry.configure(registry.find_workload("bert-large"), device="cpu", dtype="fp32", steps=3)
     step = Step(run=lambda: model(inputs), samples=32, parameters=0, model=model)
     found = ceiling.measure_ceiling(
-        step, configuration, torch.device("cpu"), Asked(), directory=tmp_path, progress=lambda _: None
+        step, configuration, torch.device("cpu"), Asked(), directory=tmp_path / "new" / "run", progress=lambda _: None
     )
     assert not found.measured
     assert found.why_not == "CUDA graphs need a CUDA device"
@@ -373,11 +373,12 @@ def test_without_a_graph_there_are_amdahl_s_intervals_labelled_as_such(tmp_path:
     assert norm.note.startswith("Amdahl only")
     assert norm.amdahl_of_busy.high is not None
     assert norm.amdahl_of_busy.high > 1
-    run = ceiling_process._run(tmp_path, Options())
+    folder = tmp_path / "new" / "run"
+    run = ceiling_process._run(folder, Options())
     assert run.kind == "ceiling"
-    store.save(replace(run, ceiling=found), tmp_path / "run.json")
-    assert store.load(tmp_path / "run.json").ceiling == found
-    assert {file.name for file in tmp_path.iterdir()} == {"trace.json.gz", "run.json"}
+    store.save(replace(run, ceiling=found), folder / "run.json")
+    assert store.load(folder / "run.json").ceiling == found
+    assert {file.name for file in folder.iterdir()} == {"trace.json.gz", "run.json"}
 
 
 def test_integer_tensors_are_kept_through_a_captured_call() -> None:
