@@ -439,9 +439,7 @@ def ladder(
         int | None, typer.Option(metavar="N", help="Processes alive at a time. [default: as many as fit]")
     ] = None,
     switch_timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one switch may take.")] = 180.0,
-    floors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A saved `addrfrac device`: adds floors and headroom.")
-    ] = None,
+    floors: FloorsOption = None,
     no_ceiling: Annotated[bool, typer.Option("--no-ceiling", help="Measure no ceiling above the arms.")] = False,
     warm_caches: Annotated[
         bool, typer.Option("--warm-caches", help="Only compile what will be needed; nothing is saved.")
@@ -465,7 +463,7 @@ def ladder(
         switch_timeout_s=switch_timeout,
         at_once=at_once,
         ceilings=not no_ceiling,
-        options=_options(policy=policy, rules=rules, command=_command()),
+        options=_options(policy=policy, rules=rules, command=_command(), floors=floors),
     )
     request = climb.Request(
         workload=workload,
@@ -487,7 +485,6 @@ def ladder(
         },
         device=device and str(device),
         plan=plan,
-        floors=floors,
         warm_caches=warm_caches,
         directory=output,
     )

@@ -83,7 +83,6 @@ class Request:
     """Configuration fields; None where the user left them alone."""
     device: str | None
     plan: Plan
-    floors: Path | None
     warm_caches: bool
     directory: Path | None
 
@@ -871,6 +870,7 @@ def _record(
                 wall=wall,
                 states=states,
                 notes=notes,
+                dataflow=climb.plan.options.device_model is not None,
             )
         except Lost as lost:
             final.notes.append(f"{name} was not profiled: {lost}")
@@ -974,20 +974,14 @@ def _save(request: Request, found: Found, folder: Path) -> tuple[Run, list[str]]
         raise AddrfracError("the base could not be profiled: " + "; ".join(found.ladder.notes))
     options = request.plan.options
     run = replace(build_run(read_trace(found.base_trace), options, kind="ladder"), ladder=found.ladder)
-    run = _with_floors(run, found.base_trace, request.floors)
     store.save(run, folder / "run.json")
     store.write_whole(folder / "report.html", render([run], "html").encode())
     lines = [f"saved     {folder / 'run.json'}, {folder / 'report.html'}"]
     if found.best_trace is not None:
         best = build_run(read_trace(found.best_trace), options, kind="profile")
-        best = _with_floors(best, found.best_trace, request.floors)
         store.save(best, folder / BEST / "run.json")
         lines.append(f"best      {folder / BEST / 'run.json'}")
     return run, [*lines, f"again     addrfrac report {folder / 'run.json'}"]
-
-
-def _with_floors(run: Run, trace: Path, device_model: Path | None) -> Run:
-    return run
 
 
 # --- for later commands -----------------------------------------------------------------------------------------

@@ -17,7 +17,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
-from addrfrac import __version__, arms, capture, clock, environment, parity, recorder, registry, stats
+from addrfrac import (
+    __version__,
+    arms,
+    capture,
+    clock,
+    dataflow_recording,
+    environment,
+    parity,
+    recorder,
+    registry,
+    stats,
+)
 from addrfrac.arms import Arm, Job
 from addrfrac.records import ArmTimes, Capture, Configuration, DeviceState, Gain, Times, Verdict, Wall, Workload
 from addrfrac.switches.switch import Stage
@@ -214,10 +225,15 @@ def profile(
     wall: Wall | None = None,
     states: tuple[DeviceState, ...] = (),
     notes: tuple[str, ...] = (),
+    dataflow: bool = False,
 ) -> Path:
-    """A trace of eager launches of the arm's step, which name every kernel, with all that is known of it."""
+    """A trace of eager launches of the arm's step, which name every kernel, with all that is known of it.
+
+    With `dataflow` one more step is run for what its ops move, which floors ask for; a compiled step hides it.
+    """
     with arms.settings(held.configuration), TemporaryDirectory(prefix="addrfrac-") as scratch:
         raw = recorder.record(held.step.run, steps, held.device, Path(scratch) / "steps.json")
+        flow, flow_note = _dataflow(held) if dataflow else ({}, "")
         recorder.save_trace(
             raw,
             path,
@@ -239,11 +255,17 @@ def profile(
                 peak_memory_bytes=held.peak_bytes,
                 rank=None,
                 world_size=None,
-                extra=dict(held.step.extra),
-                notes=(*held.step.notes, *notes),
+                extra=dict(held.step.extra) | flow,
+                notes=(*held.step.notes, *notes, *([flow_note] if flow_note else [])),
             ),
         )
     return path
+
+
+def _dataflow(held: Held) -> tuple[dict[str, Any], str]:
+    if held.device.type != "cuda" or _compiles(held.arm):
+        return {}, ""
+    return dataflow_recording.dataflow_facts(held.step.run, device_type=held.device.type, extra=held.step.extra)
 
 
 def record_truth(job: Job, path: Path) -> str:

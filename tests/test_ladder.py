@@ -366,7 +366,6 @@ def test_a_user_s_own_file_is_climbed_and_saved_with_its_best_arm(tmp_path):
         fields={"steps": 3},
         device="cpu",
         plan=ladder.Plan(only=("fold-bn",), processes=1, rounds=2, block_us=5_000),
-        floors=None,
         warm_caches=False,
         directory=tmp_path / "run",
     )
