@@ -94,8 +94,11 @@ class Candidate:
         if self.current == (construct, state):
             return True
         wanted = self.exam.constructs[construct].states[state]
-        if self.current is None or self.current[0] != construct or wanted.how == "reseed":
+        again = wanted.how == "initial" and not self.mapping.found  # its own values are nowhere but in a new build
+        if self.current is None or self.current[0] != construct or wanted.how == "reseed" or again:
             self.build(construct, wanted.reseed)
+        elif wanted.how == "initial":
+            self._set(construct, state, "in place")
         if wanted.values:
             if not self.mapping.found:
                 return False

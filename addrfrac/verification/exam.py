@@ -131,7 +131,8 @@ class Gradients:
     cotangents: list[int]
     names: list[str]
     state: int
-    sticks: list[Yardstick]
+    sticks: list[Yardstick | None]
+    """None where the reference's own gradient is rounding noise (of a sum of what sums to nothing)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +197,20 @@ class Maker:
             if values and any(entry.kind == "buffer" for entry in made.entries) and not made.states[state].reseed:
                 self.reference.set_values([entry.name for entry in made.entries], values, how="in place")
 
-    def trial(self, name: str, kind: str, arguments: Arguments, construct: int, state: int) -> Trial:
-        """Call the reference in every way that the limits need; `Unverifiable` where it gives no truth."""
+    def trial(
+        self,
+        name: str,
+        kind: str,
+        arguments: Arguments,
+        construct: int,
+        state: int,
+        *,
+        length: float | None = None,
+    ) -> Trial:
+        """Call the reference in every way that the limits need; `Unverifiable` where it gives no truth.
+
+        `length` is the length of its reductions where that is not the exam's.
+        """
         self.stand(construct, state)
         seed = self.call_seeds[self.made % len(self.call_seeds)]
         self.made += 1
@@ -223,7 +236,7 @@ class Maker:
                 t,
                 {precision: [outputs[i]] for precision, outputs in honest.items()},
                 dtype=dtype,
-                reduction_length=self.exam.reduction_length,
+                reduction_length=length or self.exam.reduction_length,
                 input_rms=min(rms, default=0.0),
                 nudged=nudged[i],
                 inputs=arguments.tensors,
@@ -376,7 +389,7 @@ def _distribution_trials(maker: Maker, protocol: Protocol, quick: bool) -> None:
     names = protocol.distributions[:8] if quick else protocol.distributions
     exam.planned = len(names)
     states = len(exam.constructs[0].states)
-    exam.reduction_length = _reduction_length(maker)
+    exam.reduction_length = reduction_length(maker, exam.published[0], states - 1)
     for index, name in enumerate(names):
         state = 0 if index < 2 or states == 1 else 1 + index % (states - 1)
         trial, note = _distribution_trial(maker, name, state)
@@ -449,11 +462,10 @@ def _patterns(maker: Maker) -> tuple[torch.Tensor | None, ...]:
     return tuple(distributions.zero_pattern([draw.tensors[i] for draw in draws]) for i in range(len(draws[0].tensors)))
 
 
-def _reduction_length(maker: Maker) -> float:
+def reduction_length(maker: Maker, base: Arguments, state: int) -> float:
     """How many inputs an output element depends on, from single changes in fp64: changed outputs x inputs / outputs."""
     longest = 1.0
-    base = maker.exam.published[0]
-    maker.stand(0, len(maker.exam.constructs[0].states) - 1)
+    maker.stand(0, state)
     try:
         before = maker.reference.truth(base, how="exact", seed=5, dtype=maker.exam.dtype)
         for index, tensor in enumerate(base.tensors):
@@ -562,19 +574,22 @@ def _gradients_at(maker: Maker, trial: Trial) -> Gradients | None:
         return None
     if not all(bool(torch.isfinite(t).all()) for t in (*exact["tensors"], *native["tensors"])):
         return None
-    sticks = [
-        yardstick(
-            t,
-            _gradient_classes(t, n, exam, maker.generator),
-            dtype=exam.dtype,
-            reduction_length=exam.reduction_length,
-            input_rms=max(_rms(t), 1e-30),
-        )
-        for t, n in zip(exact["tensors"], native["tensors"], strict=True)
-    ]
+    sticks = [_gradient_stick(maker, t, n) for t, n in zip(exact["tensors"], native["tensors"], strict=True)]
     return Gradients(
         arguments=trial.arguments, seed=trial.seed, cotangents=cotangents, names=names, state=trial.state, sticks=sticks
     )
+
+
+def _gradient_stick(maker: Maker, truth: torch.Tensor, native: torch.Tensor) -> Yardstick | None:
+    exam = maker.exam
+    stick = yardstick(
+        truth,
+        _gradient_classes(truth, native, exam, maker.generator),
+        dtype=exam.dtype,
+        reduction_length=exam.reduction_length,
+        input_rms=max(_rms(truth), 1e-30),
+    )
+    return stick if stick.sizes is None or _off_by(native, stick) <= 2 * USABLE_ERROR else None
 
 
 def _gradient_classes(

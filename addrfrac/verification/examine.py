@@ -342,6 +342,8 @@ def _gradients_as(candidate: Candidate, findings: Findings, wanted: Gradients, *
         stick = wanted.sticks[(index // mine) * per + index % mine]
         spread = wanted.cotangents[index // mine] < 0
         which = f"gradient {index % mine}" + (" of a sum" if spread else "")
+        if stick is None:
+            continue
         if tensor.shape != stick.truth.shape:
             findings.add("gradients", Status.WRONG_GRADIENTS, f"{which} has shape {tuple(tensor.shape)}")
             return None

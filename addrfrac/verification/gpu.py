@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from addrfrac.verification.channel import GUARD_BYTES, span_of
+from addrfrac.verification.channel import GUARD_BYTES, distinct, span_of
 
 _M_PERTURB = -6
 _copies: list[torch.Tensor] = []
@@ -44,7 +44,7 @@ class Inputs:
         if self.device.type == "cpu":
             return
         for mine, theirs in zip(self.tensors, self.shared, strict=True):
-            mine.data.copy_(theirs)
+            distinct(mine.data).copy_(distinct(theirs))
         self.before = [buffer.clone() for buffer in self.buffers]
 
     def changed_on_device(self) -> list[int]:

@@ -293,12 +293,16 @@ def zero_pattern(draws: list[torch.Tensor]) -> torch.Tensor | None:
 def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how: str) -> list[torch.Tensor]:
     """Integer inputs arranged anew: 'spread' redraws ids and rising sequences in range, 'ragged' keeps sums.
 
+    Rows of a mask differ in how much of it is true; with 'ragged' one has nothing and one all.
     Only what adds up to a size of a floating input is taken for lengths of groups; ids must stay in range.
     """
     sizes = {size for tensor in tensors if tensor.is_floating_point() for size in tensor.shape}
     made = []
     for tensor in tensors:
-        if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.numel() < 2:
+        if tensor.dtype == torch.bool and tensor.ndim and tensor.numel() > 1:
+            made.append(_redraw_mask(tensor, generator, how))
+            continue
+        if tensor.is_floating_point() or tensor.numel() < 2:
             made.append(tensor.clone())
             continue
         flat = tensor.flatten().long()
@@ -318,3 +322,14 @@ def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how
             new[: flat.numel() // 4] = new[0]  # duplicates
         made.append(new.to(tensor.dtype).view(tensor.shape))
     return made
+
+
+def _redraw_mask(tensor: torch.Tensor, generator: torch.Generator, how: str) -> torch.Tensor:
+    share = torch.rand((*tensor.shape[:-1], 1), generator=generator)
+    mask = torch.rand(tensor.shape, generator=generator) < share
+    rows = mask.view(-1, tensor.shape[-1])
+    if how == "ragged":
+        rows[0], rows[-1] = True, False
+    else:
+        rows[:, 0] = True
+    return torch.empty_like(tensor).copy_(mask)

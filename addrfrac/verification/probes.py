@@ -23,6 +23,9 @@ def make_probes(maker: Maker, count: int) -> None:
         exam.notes.append("no floating input to probe")
         return
     made: list[Trial] = []
+    for published in [t for t in exam.distributions if t.name == "published"]:
+        within = [_probe_within(maker, published, positions[i % len(positions)], i) for i in range(count // 4)]
+        exam.trials += [trial for trial in within if trial is not None]
     for index in range(count):
         probe = _probe(maker, start, positions[index % len(positions)], index, count)
         if probe is not None:
@@ -81,6 +84,16 @@ def _probe(maker: Maker, start: Trial, position: int, index: int, count: int) ->
         if trial is not None:
             return trial
     return None
+
+
+def _probe_within(maker: Maker, start: Trial, position: int, index: int) -> Trial | None:
+    """One of the published numbers becomes another of their range: nothing but the answer tells it from them."""
+    tensors = [t.clone() for t in start.arguments.tensors]
+    flat = elements(tensors[position])
+    element = maker.seed() % flat.numel()
+    low, high = flat.min(), flat.max()
+    flat[element] = high if float(flat[element]) < float(low + high) / 2 else low
+    return _compared(maker, start, tensors, f"probe {index} within the published range", "probe")
 
 
 def _swap(maker: Maker, start: Trial, position: int) -> Trial | None:

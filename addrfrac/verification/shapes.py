@@ -5,17 +5,22 @@ Sizes that are equal across inputs (and integer constructor arguments) are taken
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from addrfrac.verification.exam import Construct, Maker, ModelState, Trial, Unverifiable
+from addrfrac.verification.exam import Construct, Maker, ModelState, Trial, Unverifiable, reduction_length
 from addrfrac.verification.parameters import randomised
 from addrfrac.verification.reference import Arguments, ReferenceRaised
 
-_MOST_TRIALS = 8
+_MOST_TRIALS = 14
 _MOST_NUMBERS = 4
-LAYOUTS = ("transposed", "offset", "reversed", "misaligned")
+_MOST_ELEMENTS = 1 << 25
+"""Larger inputs than this are not made larger still."""
+LAYOUTS = ("transposed", "offset", "reversed", "misaligned", "stepped", "channels last", "spread")
+ALONE = ("transposed", "stepped")
+"""Layouts that also one argument alone is given: kernels take the others to lie alike."""
 
 
 def make_shapes(maker: Maker, *, quick: bool) -> None:
@@ -36,8 +41,20 @@ def make_shapes(maker: Maker, *, quick: bool) -> None:
                 if maker.exam.constructs[0].entries or maker.exam.constructs[0].init.tree:
                     made += _add(maker, _construct_trial, (symbol, new))
     _number_trials(maker, quick=quick)
-    for how in LAYOUTS[:2] if quick else LAYOUTS:
-        _add(maker, _layout_trial, how)
+    for layout in _layouts(maker, quick=quick):
+        _add(maker, _layout_trial, layout)
+
+
+def _layouts(maker: Maker, *, quick: bool) -> list[tuple[str, int | None]]:
+    """(layout, the one argument that it is for or None for all floating ones)."""
+    found: list[tuple[str, int | None]] = [(how, None) for how in (LAYOUTS[:2] if quick else LAYOUTS)]
+    if quick:
+        return found
+    tensors = maker.exam.published[0].tensors
+    sized = [i for i, t in enumerate(tensors) if t.numel() > 1]
+    if len(sized) > 1:
+        found += [(how, i) for i in sized[:4] for how in ALONE if tensors[i].is_floating_point()]
+    return found + [("stepped", i) for i in sized if not tensors[i].is_floating_point()][:2]
 
 
 def _number_trials(maker: Maker, *, quick: bool) -> None:
@@ -73,7 +90,7 @@ def _symbols(arguments: Arguments) -> list[int]:
         for size in tensor.shape:
             if size > 1:
                 sizes[size] = sizes.get(size, 0) + 1
-    return sorted(sizes, key=lambda size: -size)
+    return sorted(sizes, reverse=True)
 
 
 def _wanted(symbols: list[int]) -> list[tuple[int, int]]:
@@ -83,7 +100,10 @@ def _wanted(symbols: list[int]) -> list[tuple[int, int]]:
         [(s, 1) for s in symbols],
         [(s, s + 1) for s in symbols],
         [(s, _prime_near(2 * s)) for s in symbols],
+        [(s, 2 * s) for s in symbols],
         [(s, 3) for s in symbols],
+        [(s, 4 * s + 1) for s in symbols],
+        [(s, 2) for s in symbols],
     ]
     return [pair for column in columns for pair in column if pair[1] >= 1 and pair[0] != pair[1]]
 
@@ -125,7 +145,7 @@ def _ordered_like(original: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with its dimensions in memory in the order that the problem's own has them."""
     if original.is_contiguous() or 0 in original.stride():
         return tensor
-    order = sorted(range(original.ndim), key=lambda dim: -original.stride(dim))
+    order = sorted(range(original.ndim), key=lambda dim: original.stride()[dim], reverse=True)
     return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor)
 
 
@@ -140,11 +160,19 @@ def _in_range(tensor: torch.Tensor, symbol: int, new: int) -> torch.Tensor:
 
 def _shape_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
     symbol, new = wanted
+    if new > symbol and sum(t.numel() for t in maker.exam.published[1].tensors) * new // symbol > _MOST_ELEMENTS:
+        return None
     arguments = resized(maker.exam.published[1], symbol, new, maker.generator)
     if all(a.shape == b.shape for a, b in zip(arguments.tensors, maker.exam.published[0].tensors, strict=True)):
         return None
-    state = len(maker.exam.constructs[0].states) - 1
-    return maker.trial(f"shape {symbol} -> {new}", "shape", arguments, 0, state)
+    state = _varied_state(maker)
+    length = reduction_length(maker, arguments, state) if new < 4 and maker.exam.reduction_length > 64 else None
+    return maker.trial(f"shape {symbol} -> {new}", "shape", arguments, 0, state, length=length)
+
+
+def _varied_state(maker: Maker) -> int:
+    """The state that distributions stand at last."""
+    return maker.exam.distributions[-1].state
 
 
 def _construct_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
@@ -177,11 +205,11 @@ def _built_trial(maker: Maker, init: Arguments, name: str, arguments: Arguments)
 
 
 def numbers_in(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], int | float]]:
-    """Paths and values of the plain numbers in a tree of arguments."""
+    """Paths and values of the plain numbers and switches in a tree of arguments."""
     if isinstance(tree, dict):
         value = tree.get("v")
         if "v" in tree:
-            return [(path, value)] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
+            return [(path, value)] if isinstance(value, (int, float)) else []
         return [entry for key, child in tree.items() for entry in numbers_in(child, (*path, key))]
     if isinstance(tree, list):
         return [entry for index, child in enumerate(tree) for entry in numbers_in(child, (*path, index))]
@@ -197,6 +225,8 @@ def _with_number(tree: Any, path: tuple[Any, ...], new: int | float) -> Any:
 
 
 def _other_numbers(number: int | float) -> list[int | float]:
+    if isinstance(number, bool):
+        return [not number]
     if isinstance(number, int):
         return [number + 1, number * 2, number - 1]
     return [number * 1.5 + 0.125, number * 0.5]
@@ -243,8 +273,7 @@ def _oblong_trial(maker: Maker, place: tuple[int, int]) -> Trial | None:
     tensor = base.tensors[index]
     longer = torch.cat([tensor, tensor.flip(0, 1).narrow(dim, 0, min(9, tensor.shape[dim]))], dim)
     arguments = Arguments(tree=base.tree, tensors=[*base.tensors[:index], longer, *base.tensors[index + 1 :]])
-    state = len(maker.exam.constructs[0].states) - 1
-    return maker.trial(f"shape {tuple(longer.shape)} of argument {index}", "shape", arguments, 0, state)
+    return maker.trial(f"shape {tuple(longer.shape)} of argument {index}", "shape", arguments, 0, _varied_state(maker))
 
 
 def _replaced(tree: Any, symbol: int, new: int) -> Any:
@@ -257,32 +286,71 @@ def _replaced(tree: Any, symbol: int, new: int) -> Any:
     return tree
 
 
-def _layout_trial(maker: Maker, how: str) -> Trial | None:
+def _layout_trial(maker: Maker, wanted: tuple[str, int | None]) -> Trial | None:
     """The same values in memory of another order, in the middle of wider rows, or off the grid of addresses."""
+    how, alone = wanted
     start = maker.exam.distributions[-1]
     tensors, changed = [], False
-    for tensor in start.arguments.tensors:
-        laid = _laid_out(tensor, how) if tensor.is_floating_point() else tensor
+    for index, tensor in enumerate(start.arguments.tensors):
+        asked = tensor.is_floating_point() if alone is None else index == alone
+        laid = _laid_out(tensor, how) if asked and tensor.numel() else tensor
         changed = changed or laid is not tensor
         tensors.append(laid)
     if not changed:
         return None
     arguments = Arguments(tree=start.arguments.tree, tensors=tensors)
-    return maker.trial(f"layout {how}", "layout", arguments, 0, start.state)
+    name = f"layout {how}" + ("" if alone is None else f" of argument {alone}")
+    return maker.trial(name, "layout", arguments, 0, start.state)
 
 
 def _laid_out(tensor: torch.Tensor, how: str) -> torch.Tensor:
-    if how == "misaligned" and tensor.numel():
-        wide = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-        wide[1:] = tensor.reshape(-1)
-        return wide[1:].view(tensor.shape)
-    if how == "transposed" and tensor.ndim > 1:
-        return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
-    if how == "reversed" and tensor.ndim > 2:
-        order = tuple(reversed(range(tensor.ndim)))
-        return tensor.permute(order).contiguous().permute(order)
-    if how == "offset" and tensor.ndim > 1:
-        wide = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 3), dtype=tensor.dtype)
-        wide[..., 1:-2] = tensor
-        return wide[..., 1:-2]
-    return tensor
+    """The tensor laid out anew, or itself where it cannot be."""
+    make = _LAID_OUT[how]
+    return make(tensor) if tensor.ndim >= _LEAST_DIMENSIONS.get(how, 1) else tensor
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    order = tuple(reversed(range(tensor.ndim)))
+    return tensor.permute(order).contiguous().permute(order)
+
+
+def _offset(tensor: torch.Tensor) -> torch.Tensor:
+    wide = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 3), dtype=tensor.dtype)
+    wide[..., 1:-2] = tensor
+    return wide[..., 1:-2]
+
+
+def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
+    wide = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+    wide[1:] = tensor.reshape(-1)
+    return wide[1:].view(tensor.shape)
+
+
+def _stepped(tensor: torch.Tensor) -> torch.Tensor:
+    """Every second element of wider rows."""
+    wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1]), dtype=tensor.dtype)
+    wide[..., ::2] = tensor
+    return wide[..., ::2]
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    """The first of its rows for all, without memory of their own."""
+    return tensor[:1].expand(tensor.shape) if tensor.shape[0] > 1 else tensor
+
+
+_LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": _transposed,
+    "reversed": _reversed,
+    "offset": _offset,
+    "misaligned": _misaligned,
+    "stepped": _stepped,
+    "spread": _spread,
+    "channels last": lambda tensor: (
+        tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+    ),
+}
+_LEAST_DIMENSIONS = {"transposed": 2, "reversed": 3, "offset": 2, "spread": 2, "channels last": 4}
