@@ -67,6 +67,8 @@ class Asked:
     """A failed capture ends the measurement, because it leaves torch in disorder; else Amdahl's figures follow it."""
     hold_indices: bool = False
     """Keep integer tensors out of the reuse of memory within the graph."""
+    records_dataflow: bool = False
+    """What ops hand to each other in one eager step, for floors; a compiled step hides it."""
     skip: frozenset[str] = frozenset()
     """Rows that need not be measured again."""
 
@@ -215,6 +217,10 @@ def _profile(
     if graph is not None:
         progress("profiling eager steps, by which the replayed kernels are named")
         eager = recorder.record(step.run, capture.EAGER_STEPS, device, raw / "eager.json")
+    flow: dict[str, Any] = {}
+    flow_notes: tuple[str, ...] = ()
+    if asked.records_dataflow:
+        flow, flow_notes = capture._dataflow(step, configuration, device, progress)
     graph_times = None if graph is None else watch.device_times(what)
     wall = clock.wall(watch, what, graph_times, "" if graph is not None else "not captured")
     launched = configuration if graph is None else replace(configuration, execution="graph")
@@ -236,8 +242,8 @@ def _profile(
         peak_memory_bytes=peak_bytes,
         rank=None,
         world_size=None,
-        extra=dict(step.extra),
-        notes=(*step.notes, *capture._notes(configuration, count, states, device)),
+        extra=dict(step.extra) | flow,
+        notes=(*step.notes, *capture._notes(configuration, count, states, device), *flow_notes),
     )
     if eager is not None:
         recorder.save_trace(eager, folder / recorder.EAGER_TRACE, facts)

@@ -95,6 +95,7 @@ def ceiling(request: Request, progress: Progress) -> Outcome:
             options=request.options,
             wanted=request.wanted,
             sample_unit=workload.sample,
+            records_dataflow=request.options.device_model is not None and not _compiles(switches),
         )
         found = isolated(
             Job(workload=request.workload, configuration=configuration, asked=asked, directory=folder), progress

@@ -530,6 +530,7 @@ def ceiling(
     all_classes: Annotated[
         bool, typer.Option("--all-classes", help="Every class, the library's and the unknown too.")
     ] = False,
+    floors: FloorsOption = None,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
     output: Annotated[
@@ -563,7 +564,7 @@ def ceiling(
         arm=str(arm),
         ladder=ladder,
         wanted=Wanted(classes=tuple(classes or ()), sites=tuple(sites or ()), all_classes=all_classes),
-        options=_options(policy=policy, rules=rules, command=_command()),
+        options=_options(policy=policy, rules=rules, command=_command(), floors=floors),
         directory=output,
     )
     outcome = ceiling_process.ceiling(request, _progress(quiet))
