@@ -283,7 +283,30 @@ def report(
     """Render saved runs; several give one comparison."""
     from addrfrac import store
 
+    if any(path.name in ("verdicts.json", "selftest.json") for path in runs):
+        _deliver_verdicts(runs, format, output)
+        return
     _deliver([store.load(path) for path in runs], format, output, shared_plotly=shared_plotly)
+
+
+def _deliver_verdicts(paths: Sequence[Path], format: Format | None, output: Path | None) -> None:
+    """What `addrfrac verify -o` saved, rendered again."""
+    from addrfrac import verification
+
+    if len(paths) > 1:
+        raise AddrfracError("verdicts are rendered one file at a time: name a single verdicts.json or selftest.json")
+    saved = verification.load(paths[0])
+    chosen = _format(format, output)
+    if chosen is Format.HTML:
+        _write(verification.page_of(saved), output)
+    elif chosen is Format.JSON:
+        _write(verification.encode(saved).decode() + "\n", output)
+    elif chosen is Format.TERMINAL and output is None:
+        _print_verdicts(saved)
+    elif chosen is Format.TERMINAL:
+        _write(verification.render_terminal(saved), output)
+    else:
+        raise AddrfracError(f"verdicts have no {chosen} form: use terminal, json or html")
 
 
 @app.command()
@@ -348,22 +371,34 @@ def kernels() -> None:
 def verify(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TARGET...]", help="Kernel modules by name or path, or folders of pairs."),
+        typer.Argument(metavar="[TARGET...]", help="Kernels by name or .py file, or folders of kernels or pairs."),
     ] = None,
     problem: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="KernelBench format: Model, get_inputs, get_init_inputs.")
+        Path | None,
+        typer.Option(metavar="FILE|DIR", help="KernelBench format: Model, get_inputs, get_init_inputs."),
     ] = None,
-    solution: Annotated[Path | None, typer.Option(metavar="FILE", help="KernelBench format: ModelNew.")] = None,
-    protocol: Annotated[Protocol, typer.Option(help="Whose rules decide.")] = Protocol.ADDRFRAC,
+    solution: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="ModelNew; folders are paired by name or number.")
+    ] = None,
+    protocol: Annotated[
+        list[Protocol] | None,
+        typer.Option(help="Whose rules decide; several stand side by side. [default: addrfrac]", show_default=False),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer distributions, shapes and repeats.")] = False,
-    dtype: Annotated[str, typer.Option(metavar="fp32|fp16|bf16|fp64", help="Only cases of this dtype.")] = "",
+    dtype: Annotated[
+        str, typer.Option(metavar="fp32|fp16|bf16|fp64", help="Floating inputs and parameters in it.")
+    ] = "",
     device: Annotated[
         VerifyDevice | None, typer.Option(help="Default: cuda where there is one. A CPU checks values only.")
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", help="Verifications at a time, on a CPU.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="N", help="At a time; on a GPU only with --selftest.")] = 1,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one answer may take.")] = 60.0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every check, not only those that failed.")] = False,
     selftest: Annotated[
         bool, typer.Option("--selftest", help="Run every planted fault and honest kernel; print the catch rate.")
+    ] = False,
+    corpora: Annotated[
+        bool, typer.Option("--corpora", help="With --selftest: Inductor's and Liger-Kernel's kernels too.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Save verdicts.json and a page there.")
@@ -376,36 +411,56 @@ def verify(
 
     where = str(device) if device is not None else "cuda" if has_cuda() else "cpu"
     progress = _progress(quiet)
+    name = "selftest" if selftest else "verdicts"
     if selftest:
-        result = verification.selftest(where, jobs=jobs, progress=progress)
+        if targets or problem or solution:
+            raise typer.BadParameter("it takes no targets: it brings its own", param_hint="--selftest")
+        saved: Any = verification.selftest(where, jobs=jobs, progress=progress)
+        if corpora:
+            saved = verification.with_corpora(saved, jobs=jobs, progress=progress)
+        clean = saved.clean
         if output is not None:
-            verification.save(result, output / "selftest.json")
-            verification.write_page(result, output / "selftest.html")
-        sys.stdout.write(verification.render_terminal(result))
-        if not result.clean:
-            raise typer.Exit(1)
-        return
-    cases: list[Any] = list(targets or [])
-    if problem is not None or solution is not None:
-        if problem is None or solution is None:
+            verification.save(saved, output / "selftest.json")
+            verification.write_page(saved, output / "selftest.html")
+    else:
+        if (problem is None) != (solution is None):
             raise typer.BadParameter("--problem and --solution go together", param_hint="--problem")
-        cases.append(verification.pair(problem, solution))
-    if not cases:
-        raise AddrfracError("nothing to verify: name a kernel module, a folder of pairs, or --problem and --solution")
-    verdicts = verification.verify(
-        cases,
-        str(protocol),
-        quick=quick,
-        dtype=dtype,
-        device=where,
-        jobs=jobs,
-        timeout=timeout,
-        directory=output,
-        progress=progress,
-    )
-    sys.stdout.write(verification.render_terminal(verdicts))
-    if not all(verdict.passed for verdict in verdicts):
+        if corpora:
+            raise typer.BadParameter("it goes with --selftest", param_hint="--corpora")
+        cases: list[Any] = list(targets or [])
+        if problem is not None and solution is not None:
+            cases += verification.pairs(problem, solution)
+        if not cases:
+            raise AddrfracError("nothing to verify: name a kernel or a folder, or give --problem and --solution")
+        protocols = [str(each) for each in protocol or [Protocol.ADDRFRAC]]
+        saved = verification.verify(
+            cases,
+            protocols,
+            quick=quick,
+            dtype=dtype,
+            device=where,
+            jobs=jobs,
+            timeout=timeout,
+            directory=output,
+            progress=progress,
+        )
+        clean = all(case.decisive.passed for case in verification.by_case(saved))
+    _print_verdicts(saved, verbose=verbose)
+    if output is not None:
+        typer.echo(f"saved  {output / name}.json and {name}.html")
+        typer.echo(f"again  addrfrac report {output / name}.json")
+    if not clean:
         raise typer.Exit(1)
+
+
+def _print_verdicts(saved: Any, *, verbose: bool = False) -> None:
+    from rich.console import Console
+
+    from addrfrac import verification
+
+    console = Console()
+    text = verification.render_terminal(saved, width=console.width, verbose=verbose, colour=console.is_terminal)
+    sys.stdout.write(text)
 
 
 @app.command()

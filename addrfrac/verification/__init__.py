@@ -13,7 +13,9 @@ How the pieces fit, in the order that one verification goes through them:
 - `verdict` makes a status, labels and a credit line of the findings; `check` is the whole of it for one target.
 - `inprocess` runs the published protocols as their harnesses have it, for comparison.
 - `clock` and `speed` time what passed, on a GPU.
-- `selftest` runs the `fixtures` (planted faults and honest kernels) and `mutants`.
+- `self_test` runs the `fixtures` (planted faults and honest kernels) and `mutants`; `corpora` the honest kernels of
+  others.
+- `side_by_side` sets one kernel's verdicts under several protocols beside each other; `render` and `page` show them.
 
 A missing message, an exception, a timeout, an exit or a check that did not run is a failure with its reason.
 """
@@ -25,17 +27,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from addrfrac.verification.api import check_kernel as check_kernel
     from addrfrac.verification.api import verify as verify
+    from addrfrac.verification.corpora import with_corpora as with_corpora
+    from addrfrac.verification.page import page_of as page_of
     from addrfrac.verification.page import section as section
     from addrfrac.verification.page import write_page as write_page
     from addrfrac.verification.protocols import PROTOCOLS as PROTOCOLS
     from addrfrac.verification.render import render_terminal as render_terminal
     from addrfrac.verification.self_test import selftest as selftest
+    from addrfrac.verification.side_by_side import by_case as by_case
     from addrfrac.verification.sources import pair as pair
+    from addrfrac.verification.sources import pairs as pairs
+    from addrfrac.verification.store import encode as encode
     from addrfrac.verification.store import load as load
     from addrfrac.verification.store import save as save
 
 _EXPORTS = {
     "PROTOCOLS": "protocols",
+    "by_case": "side_by_side",
+    "encode": "store",
+    "page_of": "page",
+    "pairs": "sources",
+    "with_corpora": "corpora",
     "check_kernel": "api",
     "verify": "api",
     "section": "page",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
 from addrfrac.errors import AddrfracError
 from addrfrac.verification.check import check_target
-from addrfrac.verification.processes import start_server
+from addrfrac.verification.processes import Server, start_server
 from addrfrac.verification.protocols import ADDRFRAC, find_protocol
 from addrfrac.verification.records import Protocol, Verdict
-from addrfrac.verification.sources import Target, find_targets, pair
+from addrfrac.verification.sources import Target, distinct, find_targets, pair
 
 Progress = Callable[[str], None]
 _DTYPES = {
@@ -32,7 +32,7 @@ _DTYPES = {
 
 def verify(
     targets: Sequence[str | Target],
-    protocol: str | Protocol = "addrfrac",
+    protocol: str | Protocol | Sequence[str | Protocol] = "addrfrac",
     *,
     quick: bool = False,
     dtype: str = "",
@@ -42,43 +42,39 @@ def verify(
     directory: Path | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Verdict, ...]:
-    """A verdict for each case of each target; with `directory`, saved there as `verdicts.json` and a page."""
+    """A verdict for each case of each target under each protocol, those of one case side by side.
+
+    With `directory` they are saved there as `verdicts.json` and a page.
+    """
     if dtype not in _DTYPES:
         raise AddrfracError(f"no dtype {dtype!r}: choose one of fp32, fp16, bf16, fp64")
-    if timeout <= 0:
-        raise AddrfracError("the timeout must be above 0 seconds")
+    if not timeout > 0:
+        raise AddrfracError(f"a timeout of {timeout:g} s: give more than 0")
+    if jobs < 1:
+        raise AddrfracError(f"{jobs} jobs: give 1 or more")
     _check_device(device)
-    chosen = protocol if isinstance(protocol, Protocol) else find_protocol(protocol)
+    asked = [protocol] if isinstance(protocol, (str, Protocol)) else list(protocol)
+    protocols = list(dict.fromkeys(each.name if isinstance(each, Protocol) else each for each in asked))
+    own = {each.name: each for each in asked if isinstance(each, Protocol)}
+    chosen = [own.get(name) or find_protocol(name) for name in protocols]
     names = [target for target in targets if isinstance(target, str)]
     cases = [target for target in targets if isinstance(target, Target)]
     cases += find_targets(names, _DTYPES[dtype]) if names or not cases else []
     if dtype:
         cases = [replace(case, dtype=case.dtype or _DTYPES[dtype]) for case in cases]
-    if not cases:
-        raise AddrfracError("nothing to verify: name a kernel module, a folder of pairs, or --problem and --solution")
-    jobs = 1 if device != "cpu" else max(1, min(jobs, len(cases)))
-    if jobs == 1:
-        verdicts = _verify_batch(cases, chosen, quick, device, timeout, progress)
-    else:
-        batches = [cases[i::jobs] for i in range(jobs)]
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            count = len(batches)
-            done = pool.map(
-                _verify_batch, batches, [chosen] * count, [quick] * count, [device] * count, [timeout] * count
-            )
-            verdicts = [verdict for batch in done for verdict in batch]
-        order = {target.name: index for index, target in enumerate(cases)}
-        verdicts.sort(key=lambda verdict: order[verdict.name])
+    cases = distinct(cases)
+    verdicts = _verify_all(cases, chosen, quick, device, 1 if device != "cpu" else jobs, timeout, progress)
     if directory is not None:
         from addrfrac.verification.page import write_page
         from addrfrac.verification.store import save
 
         folder = Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        save(tuple(verdicts), folder / "verdicts.json")
-        write_page(tuple(verdicts), folder / "verdicts.html")
-    return tuple(verdicts)
+        try:
+            save(verdicts, folder / "verdicts.json")
+            write_page(verdicts, folder / "verdicts.html")
+        except OSError as error:
+            raise AddrfracError(f"cannot write to {folder}: {error.strerror}; give another folder") from error
+    return verdicts
 
 
 def _check_device(device: str) -> None:
@@ -91,35 +87,75 @@ def _check_device(device: str) -> None:
             raise AddrfracError("no CUDA device here: use --device cpu for the value checks")
 
 
-def _verify_batch(
+def _verify_all(
     cases: list[Target],
-    protocol: Protocol,
+    protocols: list[Protocol],
     quick: bool,
     device: str,
+    jobs: int,
     timeout_s: float,
-    progress: Progress | None = None,
+    progress: Progress | None,
+) -> tuple[Verdict, ...]:
+    """Verdicts in the order of the cases, each told as it comes; on a GPU one case at a time."""
+    done: dict[int, list[Verdict]] = {}
+
+    def told(index: int, verdicts: list[Verdict]) -> None:
+        done[index] = verdicts
+        for verdict in verdicts if progress is not None else ():
+            progress(f"{verdict.name} {verdict.protocol}: {verdict.status} ({verdict.seconds:.1f} s)")  # type: ignore[misc]
+
+    if min(jobs, len(cases)) == 1:
+        with start_server(device) as server:
+            for index, case in enumerate(cases):
+                told(index, _verify_case(server, case, protocols, quick, timeout_s))
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=context) as pool:
+            waiting = {
+                pool.submit(_verify_apart, case, protocols, quick, device, timeout_s): index
+                for index, case in enumerate(cases)
+            }
+            for future in as_completed(waiting):
+                told(waiting[future], future.result())
+    return tuple(verdict for index in range(len(cases)) for verdict in done[index])
+
+
+_servers: dict[str, Server] = {}
+
+
+def _verify_apart(case: Target, protocols: list[Protocol], quick: bool, device: str, timeout_s: float) -> list[Verdict]:
+    """A case in a process of the pool, which keeps its server from case to case."""
+    import torch
+
+    torch.set_num_threads(1)
+    if device not in _servers or _servers[device].process.poll() is not None:
+        _servers[device] = start_server(device)
+    return _verify_case(_servers[device], case, protocols, quick, timeout_s)
+
+
+def _verify_case(
+    server: Server, case: Target, protocols: list[Protocol], quick: bool, timeout_s: float
 ) -> list[Verdict]:
-    verdicts = []
-    with start_server(device) as server:
-        for target in cases:
-            verdict = check_target(server, target, protocol, quick=quick, timeout_s=timeout_s)
-            verdicts.append(verdict)
-            if progress is not None:
-                progress(f"{verdict.name}: {verdict.status} ({verdict.seconds:.1f} s)")
-    return verdicts
+    return [check_target(server, case, protocol, quick=quick, timeout_s=timeout_s) for protocol in protocols]
 
 
 def check_kernel(
     problem: Path | str,
     solution: Path | str | None = None,
     *,
-    protocol: str | Protocol = ADDRFRAC,
+    protocol: str | Protocol | Sequence[str | Protocol] = ADDRFRAC,
     quick: bool = False,
     dtype: str = "",
     device: str = "cpu",
     timeout: float = 60.0,
 ) -> tuple[Verdict, ...]:
-    """Verdicts of a KernelBench-format pair, or of every case of one kernel module (`solution` left out)."""
+    """Verdicts of a KernelBench-format pair, or of every case of one kernel module (`solution` left out).
+
+    >>> from addrfrac import check_kernel
+    >>> verdicts = check_kernel("softmax", quick=True)
+    >>> [verdict.status.value for verdict in verdicts]
+    ['passed', 'passed']
+    """
     target: str | Target = str(problem)
     if solution is not None:
         target = pair(Path(problem), Path(solution), _DTYPES.get(dtype, dtype))

@@ -1,90 +1,160 @@
-"""Verdicts and self-tests as a section of HTML, or a page of their own without scripts."""
+"""Verdicts and self-tests as a page of their own, in the dress of the other reports, or as a section of another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
+import statistics
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from addrfrac.verification.protocols import PROTOCOLS
-from addrfrac.verification.records import SelfTestResult, Verdict
-from addrfrac.verification.render import accepted_by_family, rate_words, speed_words
+from addrfrac.report.document import document
+from addrfrac.report.markup import definitions, escape, table
+from addrfrac.report.markup import section as card
+from addrfrac.verification.records import Check, Layer, SelfTestResult, Verdict
+from addrfrac.verification.render import speed_words
+from addrfrac.verification.self_test_page import self_test_page, self_test_sections
+from addrfrac.verification.side_by_side import CaseVerdicts, by_case, differences, protocols_of
 from addrfrac.verification.store import Saved
-
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .8rem;border-bottom:1px solid #d8dee4;text-align:left;
-vertical-align:top}.passed{color:#116329}.failed{color:#a40e26}details{margin:.4rem 0}code{font-size:90%}
-.note{color:#57606a}"""
 
 
 def write_page(result: Saved, path: Path) -> None:
     """A page of its own."""
-    title = "Self-test of the verifier" if isinstance(result, SelfTestResult) else "Verification"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{section(result)}</body></html>"
-    )
+    path.write_text(page_of(result))
+
+
+def page_of(result: Saved) -> str:
+    """A page of its own, as text; it needs no network and no other file."""
+    if isinstance(result, SelfTestResult):
+        return self_test_page([result])
+    sections = list(_verdict_sections(result))
+    return document("Verification", _header(result), sections, [], None)
 
 
 def section(result: Saved) -> str:
     """The part that another page can hold."""
-    return "".join(_selftest(result) if isinstance(result, SelfTestResult) else _verdicts(result))
+    if isinstance(result, SelfTestResult):
+        return "".join(html for _, _, html in self_test_sections([result]))
+    return "".join(html for _, _, html in _verdict_sections(result))
 
 
-def _row(cells: Iterable[str], tag: str = "td") -> str:
-    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
-
-
-def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterable[str]:
+def _header(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
-        yield "<p>Nothing was verified.</p>"
+        return "<h1>Verification</h1>"
+    cases = by_case(verdicts)
+    passed = sum(case.decisive.passed for case in cases)
+    decisive = cases[0].decisive
+    what = f"{passed} of {len(cases)} passed under {decisive.protocol} on {decisive.device}."
+    plain = "Values only: a CPU times nothing." if decisive.device == "cpu" else ""
+    return f"<h1>Verification</h1><p class='plainly'>{escape(what)} {escape(plain)}</p>"
+
+
+def _verdict_sections(verdicts: tuple[Verdict, ...]) -> Iterable[tuple[str, str, str]]:
+    if not verdicts:
+        yield "verdicts", "Verdicts", card("verdicts", "Verdicts", "<p>Nothing was verified.</p>")
         return
-    passed = sum(verdict.passed for verdict in verdicts)
-    where = f"{escape(verdicts[0].protocol)} on {escape(verdicts[0].device)}"
-    yield f"<p>{passed} of {len(verdicts)} passed under {where}.</p>"
-    yield "<table>" + _row(("case", "verdict", "class", "speed", "credit", "labels"), "th")
-    for v in verdicts:
-        word = f"<span class='{'passed' if v.passed else 'failed'}'>{escape(v.status.value)}</span>"
-        labels = ", ".join(label.value for label in v.labels)
-        yield _row(
-            (escape(v.name), word, v.precision.value, *(escape(t) for t in (speed_words(v), v.credit.line, labels)))
+    cases, protocols = by_case(verdicts), protocols_of(verdicts)
+    yield "verdicts", "Verdicts", card("verdicts", "Verdicts", _overview(cases, protocols), _apart(cases))
+    for index, case in enumerate(cases):
+        yield f"case-{index}", case.name, card(f"case-{index}", case.name, *_case(case))
+    layers = card("isolation", "Isolation", layers_table(cases[0].decisive.isolation))
+    yield "isolation", "Isolation", layers
+
+
+def word(verdict: Verdict) -> str:
+    """The status in its colour."""
+    return f"<span class='{'faster' if verdict.passed else 'slower'}'>{escape(verdict.status.value)}</span>"
+
+
+def _overview(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> str:
+    rows = []
+    for index, case in enumerate(cases):
+        found = {verdict.protocol: verdict for verdict in case.verdicts}
+        decisive = case.decisive
+        rows.append(
+            [
+                f"<a href='#case-{index}'>{escape(case.name)}</a>",
+                *(word(found[protocol]) for protocol in protocols),
+                escape(decisive.precision.value),
+                escape(speed_words(decisive)),
+                escape(", ".join(label.value for label in decisive.labels)),
+            ]
         )
-    yield "</table>"
-    for v in verdicts:
-        yield f"<details><summary>{escape(v.name)}: {escape(v.reason)}</summary><table>"
-        yield _row(("check", "", "figure", "limit", "detail"), "th")
-        for check in v.checks:
-            figure = "" if check.figure is None else f"{check.figure:.3g}"
-            limit = "" if check.limit is None else f"{check.limit:.3g}"
-            yield _row((escape(check.name), "ok" if check.passed else "not", figure, limit, escape(check.detail)))
-        yield "</table>"
-        for note in (*v.replaced, *v.notes, *(f"line {h.line} {h.what}: {h.text}" for h in v.hints)):
-            yield f"<p class='note'>{escape(note)}</p>"
-        yield "</details>"
-    for layer in verdicts[0].isolation:
-        if not layer.active:
-            yield f"<p class='note'>Isolation: no {escape(layer.name)}: {escape(layer.detail)}.</p>"
+    columns = ["case", *(protocols if len(protocols) > 1 else ["verdict"]), "class", "speed", "labels"]
+    return table("Every case", columns, rows)
 
 
-def _selftest(result: SelfTestResult) -> Iterable[str]:
-    names = list(PROTOCOLS)
-    accepted = accepted_by_family(result)
-    yield f"<p>Caught {rate_words(result.caught['all'])}; false alarms {rate_words(result.false_alarms)}; "
-    yield f"{len(result.outcomes)} cases in {result.seconds:.0f} s on {escape(result.device)}.</p>"
-    yield "<table>" + _row(("family", "caught", *(f"accepted by {escape(name)}" for name in names)), "th")
-    for family, rate in sorted(result.caught.items(), key=lambda item: (item[0] == "all", item[0])):
-        yield _row((family, rate_words(rate), *(str(accepted[name].get(family, 0)) for name in names)))
-    yield "</table>"
-    if result.mutation:
-        yield "<table>" + _row(("protocol", "mutants killed", "survivors"), "th")
-        for score in result.mutation:
-            yield _row((escape(score.protocol), rate_words(score.killed), escape(", ".join(score.survivors[:40]))))
-        yield "</table>"
-    yield "<details><summary>Every case</summary><table>" + _row(("case", "status", "as expected", "reason"), "th")
-    for o in result.outcomes:
-        yield _row((escape(o.id), escape(o.status), "yes" if o.right else "NO", escape(o.reason)))
-    yield "</table></details><details><summary>Rows of the catalogue without a fixture here</summary><table>"
-    for row, reason in result.not_tested.items():
-        yield _row((row, escape(reason)))
-    yield "</table></details>"
+def _apart(cases: Sequence[CaseVerdicts]) -> str:
+    items = [
+        f"<li><strong>{escape(case.name)}</strong>: {escape(line)}</li>" for case in cases for line in differences(case)
+    ]
+    return f"<h3>What sets the protocols apart</h3><ul class='plain'>{''.join(items)}</ul>" if items else ""
+
+
+def _case(case: CaseVerdicts) -> Iterable[str]:
+    verdict = case.decisive
+    yield f"<p class='plainly'>{word(verdict)}: {escape(verdict.reason)}</p>"
+    counted = f"{verdict.distributions_checked} of {verdict.distributions_planned}"
+    yield definitions(
+        [
+            ("labels", ", ".join(label.value for label in verdict.labels)),
+            ("credit", verdict.credit.line),
+            ("precision class", verdict.precision.value),
+            ("dtype", verdict.dtype),
+            ("distributions", counted),
+            ("speed", speed_words(verdict)),
+            ("took", f"{verdict.seconds:.1f} s"),
+            ("secret seed, told afterwards", verdict.seed),
+            ("sha256 of the source", verdict.source_sha256),
+        ]
+    )
+    if verdict.speed.candidate is not None:
+        yield _baselines(verdict)
+    for each in case.verdicts:
+        yield _checks(each, f"Checks under {each.protocol}")
+    notes = [*(f"stood in: {entry}" for entry in verdict.replaced), *verdict.notes]
+    if notes:
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        yield f"<details><summary>{len(notes)} notes</summary><ul class='plain'>{items}</ul></details>"
+    if verdict.hints:
+        rows = [[str(hint.line), escape(hint.what), f"<code>{escape(hint.text)}</code>"] for hint in verdict.hints]
+        hints = table("What the source suggests; it decides nothing", ["line", "what", "text"], rows)
+        yield f"<details><summary>{len(rows)} hints of the source</summary>{hints}</details>"
+
+
+def _baselines(verdict: Verdict) -> str:
+    speed = verdict.speed
+    assert speed.candidate is not None
+    candidate = statistics.median(us for process in speed.candidate.block_us for us in process)
+    rows = [["candidate", f"{candidate:.2f}", "1.00", ""]]
+    for baseline in speed.baselines:
+        if baseline.name != "candidate" and baseline.samples_us:
+            median = statistics.median(baseline.samples_us)
+            rows.append([escape(baseline.name), f"{median:.2f}", f"{median / candidate:.2f}", escape(baseline.note)])
+        elif baseline.name != "candidate":
+            rows.append([escape(baseline.name), "not timed", "", escape(baseline.note)])
+    return table("Times, cold L2, medians", ["side", ">us a call", ">over the candidate", "note"], rows)
+
+
+def _checks(verdict: Verdict, caption: str) -> str:
+    rows = [_check_row(check) for check in verdict.checks]
+    return table(caption, ["check", "", ">figure", ">limit", "detail"], rows)
+
+
+def _check_row(check: Check) -> list[str]:
+    mark = "<span class='faster'>passed</span>" if check.passed else "<span class='slower'>failed</span>"
+    figure = "" if check.figure is None else f"{check.figure:.3g}"
+    limit = "" if check.limit is None else f"{check.limit:.3g}"
+    return [escape(check.name), mark, figure, limit, escape(check.detail)]
+
+
+def layers_table(layers: Sequence[Layer]) -> str:
+    """Each layer between a candidate and the machine, and whether this machine has it."""
+    rows = [
+        [
+            escape(layer.name),
+            "<span class='faster'>yes</span>" if layer.active else "<span class='slower'>no</span>",
+            escape(layer.detail),
+        ]
+        for layer in layers
+    ]
+    return table("Layers between a candidate and this machine", ["layer", "here", "what that means"], rows)

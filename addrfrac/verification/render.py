@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from addrfrac.verification.protocols import PROTOCOLS
 from addrfrac.verification.records import FixtureOutcome, Rate, SelfTestResult, Status, Verdict
+from addrfrac.verification.side_by_side import CaseVerdicts, by_case, differences, protocols_of
 from addrfrac.verification.store import Saved
+
+_INDENT = 10
+_NOTES = 4
 
 
 def render_terminal(result: Saved, *, width: int = 80, verbose: bool = False, colour: bool = False) -> str:
@@ -17,54 +23,123 @@ def render_terminal(result: Saved, *, width: int = 80, verbose: bool = False, co
     from rich.console import Console
 
     target = StringIO()
-    console = Console(file=target, width=max(width, 60), force_terminal=colour, highlight=False)
-    parts = _selftest_parts(result) if isinstance(result, SelfTestResult) else _verdict_parts(result, verbose)
+    width = max(width, 60)
+    console = Console(file=target, width=width, force_terminal=colour, highlight=False, soft_wrap=True)
+    parts = _selftest_parts(result, width) if isinstance(result, SelfTestResult) else _verdict_parts(result, verbose)
     for part in parts:
-        console.print(part)
-    return target.getvalue()
+        if isinstance(part, tuple):
+            console.print(_line(*part, width=width))
+        else:
+            console.print(part, soft_wrap=False)
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines()) + "\n"
+
+
+def _line(term: str, text: str, style: str = "", *, width: int) -> Any:
+    """A term, and its text beside it, wrapped under itself."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=f"  {term}".ljust(_INDENT),
+        subsequent_indent=" " * _INDENT,
+        break_on_hyphens=False,
+    )
+    return Text("\n".join(lines), style=style)
 
 
 def _verdict_parts(verdicts: tuple[Verdict, ...], verbose: bool) -> Iterable[Any]:
-    from rich.table import Table
     from rich.text import Text
 
     if not verdicts:
         yield "nothing was verified"
         return
+    cases, protocols = by_case(verdicts), protocols_of(verdicts)
+    yield _table_of_one(cases) if len(protocols) == 1 else _table_of_many(cases, protocols)
+    for case in cases:
+        yield ""
+        yield from _case_parts(case, verbose)
+    yield ""
+    yield from _summary_parts(cases, protocols)
+    decisive = cases[0].decisive
+    for layer in decisive.isolation:
+        if not layer.active:
+            yield Text(f"isolation: no {layer.name}: {layer.detail}", style="yellow")
+
+
+def _table_of_one(cases: Sequence[CaseVerdicts]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in ("case", "verdict", "class", "speed", "s"):
         table.add_column(column, justify="right" if column == "s" else "left", overflow="fold")
-    for verdict in verdicts:
-        style = "green" if verdict.passed else "red"
+    for case in cases:
+        verdict = case.decisive
         table.add_row(
             verdict.name,
-            Text(verdict.status.value, style=style),
+            Text(verdict.status.value, style=_style(verdict)),
             verdict.precision.value,
             speed_words(verdict),
             f"{verdict.seconds:.1f}",
         )
-    yield table
-    yield ""
-    for verdict in verdicts:
-        yield Text(f"{verdict.name}: {verdict.reason}")
-        if verdict.labels:
-            yield Text("  labels: " + ", ".join(label.value for label in verdict.labels), style="dim")
-        yield Text(f"  credit: {verdict.credit.line}", style="dim")
-        for note in (*verdict.replaced, *verdict.notes)[: None if verbose else 4]:
-            yield Text(f"  {note}", style="dim")
-        if verbose or not verdict.passed:
-            for check in verdict.checks:
-                if verbose or not check.passed:
-                    yield Text(f"  {'ok ' if check.passed else 'NOT'} {check.name}: {check.detail}")
-    passed = sum(verdict.passed for verdict in verdicts)
-    weak = [v.name for v in verdicts if v.status in (Status.WEAK_PROBLEM, Status.UNVERIFIABLE)]
-    yield ""
-    yield Text(f"{passed} of {len(verdicts)} passed under {verdicts[0].protocol} on {verdicts[0].device}")
+    return table
+
+
+def _table_of_many(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("case", overflow="fold")
+    for protocol in protocols:
+        table.add_column(protocol.replace("kernelbench-verified", "kb-verified"), overflow="fold")
+    for case in cases:
+        found = {verdict.protocol: verdict for verdict in case.verdicts}
+        table.add_row(case.name, *(Text(found[p].status.value, style=_style(found[p])) for p in protocols))
+    return table
+
+
+def _style(verdict: Verdict) -> str:
+    return "green" if verdict.passed else "red"
+
+
+def _case_parts(case: CaseVerdicts, verbose: bool) -> Iterable[Any]:
+    from rich.text import Text
+
+    verdict = case.decisive
+    yield Text(f"{case.name}: {verdict.status.value}", style="bold")
+    yield ("why", verdict.reason)
+    for line in differences(case):
+        yield ("differs", line)
+    if verdict.speed.speedup is not None:
+        yield ("speed", speed_words(verdict))
+        yield ("times", times_words(verdict), "dim")
+    if verdict.labels:
+        yield ("labels", ", ".join(label.value for label in verdict.labels), "dim")
+    yield ("credit", verdict.credit.line, "dim")
+    notes = (*(f"stood in: {entry}" for entry in verdict.replaced), *verdict.notes)
+    for note in notes if verbose else notes[:_NOTES]:
+        yield ("note", note, "dim")
+    if len(notes) > _NOTES and not verbose:
+        yield ("", f"and {len(notes) - _NOTES} more notes in the saved file", "dim")
+    for check in verdict.checks:
+        if verbose or not (check.passed or f"{check.name}: {check.detail}" == verdict.reason):
+            yield ("ok" if check.passed else "failed", f"{check.name}: {check.detail}", "" if check.passed else "red")
+
+
+def _summary_parts(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> Iterable[Any]:
+    from rich.text import Text
+
+    device = cases[0].decisive.device
+    for protocol in protocols:
+        found = [v for case in cases for v in case.verdicts if v.protocol == protocol]
+        yield Text(f"{sum(v.passed for v in found)} of {len(found)} passed under {protocol} on {device}")
+    weak = [c.name for c in cases if c.decisive.status in (Status.WEAK_PROBLEM, Status.UNVERIFIABLE)]
     if weak:
         yield Text(f"outside any headline (the problem tells nothing): {', '.join(weak)}")
-    missing = [layer for layer in verdicts[0].isolation if not layer.active]
-    for layer in missing:
-        yield Text(f"isolation: no {layer.name}: {layer.detail}", style="yellow")
+    if device == "cpu":
+        yield Text("values only: a CPU times nothing; on a GPU the same command adds the clock", style="dim")
 
 
 def speed_words(verdict: Verdict) -> str:
@@ -77,6 +152,19 @@ def speed_words(verdict: Verdict) -> str:
     return f"{speed.verdict} {speed.speedup:.3f}x{interval} vs {speed.best_baseline}"
 
 
+def times_words(verdict: Verdict) -> str:
+    """The candidate's time and that of each baseline, medians of their samples."""
+    speed = verdict.speed
+    told = []
+    if speed.candidate is not None:
+        told.append(f"candidate {statistics.median(us for p in speed.candidate.block_us for us in p):.1f} us")
+    for baseline in speed.baselines:
+        if baseline.name != "candidate":
+            time = f"{statistics.median(baseline.samples_us):.1f} us" if baseline.samples_us else "not timed"
+            told.append(f"{baseline.name} {time}" + (f" ({baseline.note})" if baseline.note else ""))
+    return ", ".join(told)
+
+
 def rate_words(rate: Rate) -> str:
     """'12 of 12 (74-100 %)'."""
     if rate.share is None or rate.low is None or rate.high is None:
@@ -84,22 +172,25 @@ def rate_words(rate: Rate) -> str:
     return f"{rate.hits} of {rate.total} ({100 * rate.low:.0f}-{100 * rate.high:.0f} %)"
 
 
-def _selftest_parts(result: SelfTestResult) -> Iterable[Any]:
+def _selftest_parts(result: SelfTestResult, width: int) -> Iterable[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    accepted = accepted_by_family(result)
+    accepted, judged = accepted_by_family(result), judged_by_family(result)
     names = list(PROTOCOLS)
-    table = Table(box=None, pad_edge=False, show_edge=False, title="faults, and which of them a protocol accepts")
+    table = Table(box=None, pad_edge=False, show_edge=False, title="faults, and how many of them a protocol accepts")
     table.add_column("family")
     table.add_column("caught (95 % interval)")
     for name in names:
         table.add_column(name.replace("kernelbench-verified", "kb-verified"), justify="right")
     for family, rate in sorted(result.caught.items(), key=lambda item: (item[0] == "all", item[0])):
-        row = [f"{accepted[name].get(family, 0)}" for name in names]
+        row = [f"{accepted[name].get(family, 0)}/{judged[name].get(family, 0)}" for name in names]
         table.add_row(family, rate_words(rate), *row)
     honest = [o for o in result.outcomes if o.kind == "honest"]
-    passes = [str(sum(bool(o.accepted_by.get(name)) for o in honest)) for name in names]
+    passes = [
+        f"{sum(bool(o.accepted_by.get(name)) for o in honest)}/{sum(name in o.accepted_by for o in honest)}"
+        for name in names
+    ]
     table.add_row("honest", f"{len(honest) - result.false_alarms.hits} of {len(honest)} pass", *passes)
     yield table
     yield ""
@@ -107,9 +198,8 @@ def _selftest_parts(result: SelfTestResult) -> Iterable[Any]:
     for outcome in result.outcomes:
         if not outcome.right:
             word = "FALSE ALARM" if outcome.kind == "honest" else "MISSED"
-            yield Text(
-                f"{word} {outcome.id}: {outcome.status} (wanted {outcome.expected}): {outcome.reason}", style="red"
-            )
+            text = f"{word} {outcome.id}: {outcome.status} (wanted {outcome.expected}): {outcome.reason}"
+            yield Text("\n".join(textwrap.wrap(text, width, subsequent_indent="    ")), style="red")
     for score in result.mutation:
         yield Text(f"mutants killed by {score.protocol}: {rate_words(score.killed)}")
     untestable = [o.id for o in result.outcomes if o.kind == "not testable here"]
@@ -119,7 +209,8 @@ def _selftest_parts(result: SelfTestResult) -> Iterable[Any]:
     for row_id, reason in result.not_tested.items():
         reasons.setdefault(reason, []).append(row_id)
     for reason, rows in reasons.items():
-        yield Text(f"no fixture on this device ({reason}): {', '.join(rows)}", style="dim")
+        text = f"no fixture on this device ({reason}): {', '.join(rows)}"
+        yield Text("\n".join(textwrap.wrap(text, width, subsequent_indent="    ")), style="dim")
     for layer in result.isolation:
         if not layer.active:
             yield Text(f"isolation: no {layer.name}: {layer.detail}", style="yellow")
@@ -128,14 +219,23 @@ def _selftest_parts(result: SelfTestResult) -> Iterable[Any]:
 
 def accepted_by_family(result: SelfTestResult) -> dict[str, dict[str, int]]:
     """Protocol -> family -> faults that it accepts."""
-    counts: dict[str, dict[str, int]] = {name: {} for name in PROTOCOLS}
+    return _by_family(result, lambda accepted: accepted is True)
+
+
+def judged_by_family(result: SelfTestResult) -> dict[str, dict[str, int]]:
+    """Protocol -> family -> faults that it said anything of."""
+    return _by_family(result, lambda accepted: accepted is not None)
+
+
+def _by_family(result: SelfTestResult, counts: Any) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {name: {} for name in PROTOCOLS}
 
     def count(outcome: FixtureOutcome) -> None:
         for name, accepted in outcome.accepted_by.items():
             for family in (outcome.family, "all"):
-                counts[name][family] = counts[name].get(family, 0) + bool(accepted)
+                found[name][family] = found[name].get(family, 0) + bool(counts(accepted))
 
     for outcome in result.outcomes:
         if outcome.kind == "exploit":
             count(outcome)
-    return counts
+    return found

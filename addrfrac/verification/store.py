@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,28 @@ from addrfrac.verification.records import SCHEMA, SelfTestResult, Verdict
 Saved = tuple[Verdict, ...] | SelfTestResult
 
 
-def save(result: Saved, path: Path) -> None:
-    """Write verdicts or a self-test, with the schema's number and kind."""
+def encode(result: Saved) -> bytes:
+    """Verdicts or a self-test as JSON, with the schema's number and kind."""
     kind = "selftest" if isinstance(result, SelfTestResult) else "verdicts"
     document = {"schema": SCHEMA, "kind": kind, "result": result}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+
+
+def save(result: Saved, path: Path) -> None:
+    """Write verdicts or a self-test."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    path.write_bytes(encode(result))
 
 
 def load(path: Path) -> Saved:
     """What `save` wrote."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise AddrfracError(f"cannot read {path.name}: {error}") from error
+        content = path.read_bytes()
+        document: dict[str, Any] = msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content)
+    except OSError as error:
+        raise AddrfracError(f"cannot read {path}: {error.strerror or error}") from error
+    except (msgspec.DecodeError, EOFError, zlib.error) as error:
+        raise AddrfracError(f"{path.name} is no JSON of ours: {error}") from error
     if not isinstance(document, dict) or document.get("kind") not in ("verdicts", "selftest"):
         raise AddrfracError(f"{path.name} holds no verdicts: give a file that `addrfrac verify` wrote")
     if document.get("schema") != SCHEMA:
