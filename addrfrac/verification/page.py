@@ -10,7 +10,7 @@ from addrfrac.report.document import document
 from addrfrac.report.markup import definitions, escape, table
 from addrfrac.report.markup import section as card
 from addrfrac.verification.records import Check, Layer, SelfTestResult, Verdict
-from addrfrac.verification.render import speed_words
+from addrfrac.verification.render import class_words, speed_words
 from addrfrac.verification.self_test_page import self_test_page, self_test_sections
 from addrfrac.verification.side_by_side import CaseVerdicts, by_case, differences, protocols_of
 from addrfrac.verification.store import Saved
@@ -74,7 +74,7 @@ def _overview(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> str:
             [
                 f"<a href='#case-{index}'>{escape(case.name)}</a>",
                 *(word(found[protocol]) for protocol in protocols),
-                escape(decisive.precision.value),
+                escape(class_words(decisive)),
                 escape(speed_words(decisive)),
                 escape(", ".join(label.value for label in decisive.labels)),
             ]
@@ -98,7 +98,7 @@ def _case(case: CaseVerdicts) -> Iterable[str]:
         [
             ("labels", ", ".join(label.value for label in verdict.labels)),
             ("credit", verdict.credit.line),
-            ("precision class", verdict.precision.value),
+            ("precision class", class_words(verdict)),
             ("dtype", verdict.dtype),
             ("distributions", counted),
             ("speed", speed_words(verdict)),
@@ -109,8 +109,7 @@ def _case(case: CaseVerdicts) -> Iterable[str]:
     )
     if verdict.speed.candidate is not None:
         yield _baselines(verdict)
-    for each in case.verdicts:
-        yield _checks(each, f"Checks under {each.protocol}")
+    yield _checks(case.verdicts)
     notes = [*(f"stood in: {entry}" for entry in verdict.replaced), *verdict.notes]
     if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
@@ -135,16 +134,16 @@ def _baselines(verdict: Verdict) -> str:
     return table("Times, cold L2, medians", ["side", ">us a call", ">over the candidate", "note"], rows)
 
 
-def _checks(verdict: Verdict, caption: str) -> str:
-    rows = [_check_row(check) for check in verdict.checks]
-    return table(caption, ["check", "", ">figure", ">limit", "detail"], rows)
+def _checks(verdicts: Sequence[Verdict]) -> str:
+    rows = [[escape(check.name), escape(v.protocol), *_check_cells(check)] for v in verdicts for check in v.checks]
+    return table("Checks", ["check", "protocol", "", ">figure", ">limit", "detail"], rows)
 
 
-def _check_row(check: Check) -> list[str]:
+def _check_cells(check: Check) -> list[str]:
     mark = "<span class='faster'>passed</span>" if check.passed else "<span class='slower'>failed</span>"
     figure = "" if check.figure is None else f"{check.figure:.3g}"
     limit = "" if check.limit is None else f"{check.limit:.3g}"
-    return [escape(check.name), mark, figure, limit, escape(check.detail)]
+    return [mark, figure, limit, escape(check.detail)]
 
 
 def layers_table(layers: Sequence[Layer]) -> str:

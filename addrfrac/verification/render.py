@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from addrfrac.verification.protocols import PROTOCOLS
-from addrfrac.verification.records import FixtureOutcome, Rate, SelfTestResult, Status, Verdict
+from addrfrac.verification.records import FixtureOutcome, PrecisionClass, Rate, SelfTestResult, Status, Verdict
 from addrfrac.verification.side_by_side import CaseVerdicts, by_case, differences, protocols_of
 from addrfrac.verification.store import Saved
 
@@ -79,7 +79,7 @@ def _table_of_one(cases: Sequence[CaseVerdicts]) -> Any:
         table.add_row(
             verdict.name,
             Text(verdict.status.value, style=_style(verdict)),
-            verdict.precision.value,
+            class_words(verdict),
             speed_words(verdict),
             f"{verdict.seconds:.1f}",
         )
@@ -140,6 +140,12 @@ def _summary_parts(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> I
         yield Text(f"outside any headline (the problem tells nothing): {', '.join(weak)}")
     if device == "cpu":
         yield Text("values only: a CPU times nothing; on a GPU the same command adds the clock", style="dim")
+
+
+def class_words(verdict: Verdict) -> str:
+    """The precision class reached; '' where the values are wrong or were not looked at."""
+    reached = verdict.passed or verdict.status in (Status.LOWER_PRECISION, Status.SHAPE_SPECIALISED)
+    return verdict.precision.value if reached and verdict.precision is not PrecisionClass.NONE else ""
 
 
 def speed_words(verdict: Verdict) -> str:
