@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addrfrac.records import OpInputs
@@ -404,6 +404,7 @@ def test_no_rule_is_dead(op: str) -> None:
 SHAPES = st.lists(st.integers(1, 64), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(
     shape=SHAPES,
     item=st.sampled_from([BF16, FP32, INT64, "bool"]),
@@ -414,6 +415,7 @@ def test_no_op_moves_less_than_it_writes(shape: list[int], item: str, op: str) -
     assert math.prod(shape) <= found.low_bytes <= found.high_bytes
 
 
+@settings(deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300)), op=st.sampled_from(sorted(PRODUCTS))
 )
