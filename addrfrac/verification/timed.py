@@ -28,7 +28,7 @@ _WARM_UP_NS = 30_000_000
 _COPY_BYTES = 1 << 29
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 _SPREAD = 0.25
-"""Each element of a varied input is multiplied by 1 - SPREAD/2 .. 1 + SPREAD/2."""
+"""Each element of a varied input is multiplied by 1 - SPREAD to 1: what lies in an interval around zero stays there."""
 
 Held = list[list[torch.Tensor]]
 
@@ -252,13 +252,13 @@ def write(mine: list[torch.Tensor], contents: list[torch.Tensor], vary: list[boo
 
 
 def _factors(like: torch.Tensor, seed: int) -> torch.Tensor:
-    """Factors near 1 for each element; the same for one seed in every process on this device."""
+    """Factors of at most 1 for each element; the same for one seed in every process on this device."""
     key = str(like.device)
     if key not in _generators:
         _generators[key] = torch.Generator(device=like.device)
     generator = _generators[key].manual_seed(seed)
     drawn = torch.rand(like.shape, generator=generator, device=like.device, dtype=torch.float32)
-    return drawn.mul_(_SPREAD).add_(1 - _SPREAD / 2).to(like.dtype)
+    return drawn.mul_(-_SPREAD).add_(1.0).to(like.dtype)
 
 
 def _restore(buffers: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
