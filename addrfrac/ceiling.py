@@ -20,6 +20,7 @@ from addrfrac.analysis import Options
 from addrfrac.ceiling_rows import Blocks, Held, Profiled, Wanted
 from addrfrac.classify import bound
 from addrfrac.driver_graph import CapturedGraph, DriverCallFailed, Executable
+from addrfrac.errors import UnreadableTrace
 from addrfrac.graph_labels import Match, NodeLabel, label_nodes
 from addrfrac.graph_surgery import CHILD_GRAPH, KERNEL, remove
 from addrfrac.parse import read_trace
@@ -397,7 +398,10 @@ class _Bench:
         """
         with TemporaryDirectory(prefix="addrfrac-") as scratch:
             path = recorder.record(launch, REPLAYS_PROFILED, self.device, Path(scratch) / "reduced.json")
-            kernels = read_trace(path).kernels
+            try:
+                kernels = read_trace(path).kernels
+            except UnreadableTrace:
+                return None
         self.whole()
         clock.synchronise(self.device)
         # No window: calls of the driver's own launch function need not be in the trace. The profiler kept the lead-in.

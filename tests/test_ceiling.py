@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -306,6 +308,10 @@ def test_every_row_is_measured_in_turns_with_the_whole_graph(measure: Callable[.
     assert all(row.note == "" for row in rows.values())
     begun = [one.row.what for one in told if one.kind == "begin" and one.row is not None]
     assert begun == list(rows), "each row is announced before it is tried"
+    saved = msgspec.json.encode(replace(header, rows=tuple(rows.values())))
+    assert msgspec.json.decode(saved, type=Ceiling) == pickle.loads(
+        pickle.dumps(replace(header, rows=(*rows.values(),)))
+    )
 
 
 def test_rows_already_measured_are_skipped(measure: Callable[..., list[Told]]) -> None:
