@@ -142,7 +142,9 @@ def main() -> None:
 
     jobs = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     outcomes, missing = run_corpora(sys.argv[1], jobs=jobs, progress=lambda text: print(text, file=sys.stderr))
-    Path(sys.argv[2]).write_bytes(msgspec.json.format(msgspec.json.encode({"outcomes": outcomes, "missing": missing})))
+    Path(sys.argv[2]).write_bytes(
+        msgspec.json.format(msgspec.json.encode({"outcomes": outcomes, "missing": missing, "device": sys.argv[1]}))
+    )
     wrong = [outcome.id for outcome in outcomes if not outcome.right]
     print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} as they should be; missing: {missing or 'nothing'}")
     sys.exit(1 if wrong else 0)
