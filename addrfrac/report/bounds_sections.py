@@ -143,7 +143,7 @@ def _floors(run: Run, placed: Figures) -> str:
                 "flops or bytes."
             )
         )
-    parts.append(_floor_table(floors.rows, headroom.listing(floors, narrow=False, limit=40)))
+    parts.append(_floor_table(floors.rows, headroom.listing(floors, narrow=False, limit=20)))
     parts.append(hint(f"The card, as measured: {headroom.device_line(floors.device_model)}."))
     return section("floors", "Floors and headroom", *parts, bullets(floors.notes))
 

@@ -19,7 +19,11 @@ def render_comparison(runs: Sequence[Run], shared: Shared | None = None) -> str:
     common = facts.common_title(runs)
     placed = Figures(common)
     sections = [
-        ("answer", "Answer", section("answer", "Side by side", _headline_table(runs), _share_table(runs))),
+        (
+            "answer",
+            "Answer",
+            section("answer", "Side by side", _headline_table(runs), _share_table(runs), _trio_table(runs)),
+        ),
         *([("sweep", "Curve", _sweep(runs, placed))] if sweep else []),
         *(part for run in runs if run.ranks is not None for part in breakdown_sections(run)),
         ("step", "Step", _steps_of_all(runs, placed)),
@@ -39,7 +43,6 @@ def render_comparison(runs: Sequence[Run], shared: Shared | None = None) -> str:
 
 def _headline_table(runs: Sequence[Run]) -> str:
     rows = []
-    ends = ladders.end_columns(runs)
     for run, label in zip(runs, facts.labels(runs), strict=True):
         times = facts.step_times(run)
         rows.append(
@@ -52,12 +55,11 @@ def _headline_table(runs: Sequence[Run]) -> str:
                 facts.busy_share(run, units.DASH),
                 facts.throughput_text(run, units.DASH),
                 facts.host_answer(run),
-                *(map(escape, ladders.end_cells(run)) if ends else ()),
                 escape(run.grade.letter),
             )
         )
-    columns = ["run", ">step", ">95 %", ">as a graph", ">profiled span", ">busy", ">rate", "host"]
-    return table("Times", [*columns, *ends, "trace grade"], rows)
+    columns = ["run", ">step", ">95 %", ">as a graph", ">profiled span", ">busy", ">rate", "host", "trace grade"]
+    return table("Times", columns, rows)
 
 
 def _share_table(runs: Sequence[Run]) -> str:
@@ -78,6 +80,17 @@ def _share_table(runs: Sequence[Run]) -> str:
         rows.append(cells)
     columns = ["run", *(column for policy in policies for column in (f">{policy}: of busy", ">ceiling of busy"))]
     return table("Addressable share of busy and its Amdahl ceiling, by policy", columns, rows)
+
+
+def _trio_table(runs: Sequence[Run]) -> str:
+    """What free switches reach and what is above them, for the runs that know."""
+    rows = [
+        [escape(label), *map(escape, ladders.trio_cells(run))]
+        for run, label in zip(runs, facts.labels(runs), strict=True)
+        if ladders.has_ends(run)
+    ]
+    title = "Free switches: step and addressable share of busy; then with every replaceable kernel free"
+    return table(title, ["run", *ladders.TRIO], rows) if rows else ""
 
 
 def _sweep(runs: Sequence[Run], placed: Figures) -> str:

@@ -76,9 +76,13 @@ def document(
         style=_style(shared),
         script=_script(shared),
         body=f'{nav}\n<header>{header}</header>\n<main id="content">\n{main}\n</main>\n<footer>{_footer()}</footer>',
-        data="\n".join([data("dark-colours", figures.DARK), *(scripts if shared is None else map(packed, scripts))]),
+        data="\n".join([data("dark-colours", figures.DARK), *_data(scripts, shared)]),
         plotly=_plotly_script(shared) if any('id="figure-' in script for script in scripts) else "",
     )
+
+
+def _data(scripts: Sequence[str], shared: Shared | None) -> Sequence[str]:
+    return scripts if shared is None or not scripts else [packed(scripts)]
 
 
 def _version() -> str:

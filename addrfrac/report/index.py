@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from addrfrac import units
-from addrfrac.records import ArmTimes, Run
+from addrfrac.records import Run
 from addrfrac.report import ceilings, facts, headroom, ladders, markdown
 from addrfrac.report.document import Shared, banners, document
 from addrfrac.report.markup import escape, hint, section, table
@@ -32,7 +32,11 @@ def render_index(
     devices = ", ".join(dict.fromkeys(facts.device(entry.run) for entry in entries)) or "no runs yet"
     runs = [entry.run for entry in entries]
     listed = section("runs", "Runs", _table(entries) if entries else "", hint(NOTE if entries else "none"))
-    links = [("runs", "Runs", listed)]
+    climbed = [entry for entry in entries if entry.run.ladder is not None]
+    first = (
+        [("ladders", "Ladders", section("ladders", "Ladders", _ladders(climbed), hint(LADDER_NOTE)))] if climbed else []
+    )
+    links = [*first, ("runs", "Runs", listed)]
     if comparisons:
         pages = "".join(f'<li><a href="{escape(quote(page))}">{escape(title)}</a></li>' for title, page in comparisons)
         links.append(("sweeps", "Sweeps", section("sweeps", "Sweeps", f'<ul class="plain">{pages}</ul>')))
@@ -44,6 +48,23 @@ NOTE = (
     "Addressable: share of busy time, from replaceable kernels alone to replaceable or unknown ones. Ceiling: Amdahl "
     "on that share, a bound. Busy: share of the unprofiled step in which a kernel ran."
 )
+
+
+LADDER_NOTE = (
+    "Step and addressable share of busy time as the framework runs it, with torch.compile and a CUDA graph, and with "
+    "every free switch that helps; then best-library with every replaceable kernel deleted from its graph, measured."
+)
+
+
+def _ladders(entries: Sequence[IndexEntry]) -> str:
+    rows = [
+        [
+            f'<a href="{escape(quote(entry.page))}">{escape(facts.title(entry.run))}</a>',
+            *map(escape, ladders.trio_cells(entry.run)),
+        ]
+        for entry in entries
+    ]
+    return f'<div class="index">{table("Where free switches lead", ["run", *ladders.TRIO], rows)}</div>'
 
 
 def render_index_markdown(entries: Sequence[IndexEntry]) -> str:
@@ -79,38 +100,28 @@ def _ladder_row(entry: IndexEntry, best: IndexEntry | None) -> list[str]:
     link = "{}" if best is None else f"[{{}}]({quote(best.page)})"
     return [
         f"[{markdown.plain(short)}]({quote(entry.page)})",
-        _step_and_share(run, ladders.arm(ladder, ladders.EAGER)),
-        _step_and_share(run, ladders.compiled(ladder)),
-        _step_and_share(run, ladders.arm(ladder, ladders.BEST), link),
+        ladders.step_and_share(run, ladders.arm(ladder, ladders.EAGER)),
+        ladders.step_and_share(run, ladders.compiled(ladder)),
+        link.format(ladders.step_and_share(run, ladders.arm(ladder, ladders.BEST))),
         ceilings.speedup(ceilings.above(run, ladders.BEST)),
         units.DASH if floors is None else headroom.interval(floors.step_floor_us),
         headroom.utilisation(floors),
     ]
 
 
-def _step_and_share(run: Run, times: ArmTimes | None, link: str = "{}") -> str:
-    """'4.76 ms, 61.6 %': the step and its addressable share of busy time."""
-    if times is None:
-        return units.DASH
-    alone = " (no graph)" if times.arm == "compile" else ""
-    share = facts.range_percent(ladders.share_of_arm(run, times), units.DASH)
-    return f"{link.format(units.microseconds(times.median_us))}{alone}, {share}"
-
-
 def _table(entries: Sequence[IndexEntry]) -> str:
     runs = [entry.run for entry in entries]
     policies = facts.policy_names(runs)
-    ends = ladders.end_columns(runs)
     several_devices = len(set(map(facts.device, runs))) > 1
     rows = []
     for run, page in ((entry.run, entry.page) for entry in entries):
         link = f'<a href="{escape(quote(page))}">{{}}</a>'
         where = [escape(facts.device(run))] if several_devices else []
-        cells = map(escape, [*facts.headline_cells(run, policies), *(ladders.end_cells(run) if ends else [])])
+        cells = map(escape, [*facts.headline_cells(run, policies)])
         rows.append([link.format(escape(facts.title(run))), *where, *cells, escape(run.grade.letter)])
         if run.extrapolation is not None:
-            cells = map(escape, [*facts.extrapolated_cells(run, policies), *[units.DASH] * len(ends)])
+            cells = map(escape, [*facts.extrapolated_cells(run, policies)])
             rows.append([link.format(escape(facts.extrapolated_title(run))), *where, *cells, units.DASH])
-    columns = ["run", *(["device"] if several_devices else []), *facts.headline_columns(policies), *ends]
+    columns = ["run", *(["device"] if several_devices else []), *facts.headline_columns(policies)]
     listed = table("Headline figures", [*columns, "grade"], rows)
     return f'<div class="index">{listed}</div>'

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from addrfrac.report.names import one_line, short_kernel
+from addrfrac.report.names import clipped, one_line, short_kernel
 
 
 def escape(text: object) -> str:
@@ -76,8 +76,9 @@ def bound_mark(bound: str) -> str:
 
 
 def kernel_name(name: str) -> str:
-    """A kernel's name on one line, cut where space ends; the whole name appears on hover."""
-    return f'<span class="kernel mono" title="{escape(name)}">{escape(short_kernel(name))}</span>'
+    """A kernel's name on one line, cut where space ends; more of it appears on hover, all of it in the kernel table."""
+    title = escape(clipped(one_line(name), HOVERED))
+    return f'<span class="kernel mono" title="{title}">{escape(short_kernel(name))}</span>'
 
 
 def bullets(lines: Sequence[str]) -> str:
@@ -88,18 +89,17 @@ def hint(text: str) -> str:
     return f'<p class="hint">{escape(text)}</p>'
 
 
-PACKED_FROM = 2000
-"""Bytes from which packing pays."""
+HOVERED = 160
 _DATA = re.compile(r'<script type="application/json" id="([^"]*)">(.*)</script>', re.DOTALL)
 
 
-def packed(script: str) -> str:
-    """The same data deflated, in base64; page.js unpacks it. Small ones stay as they are."""
-    found = _DATA.fullmatch(script)
-    if found is None or len(script) < PACKED_FROM:
-        return script
-    text = base64.b64encode(zlib.compress(found.group(2).encode(), 9)).decode()
-    return f'<script type="application/json" id="{found.group(1)}" data-packed="deflate">{text}</script>'
+def packed(scripts: Sequence[str]) -> str:
+    """All data of a page as one script, deflated, in base64; page.js unpacks it."""
+    found = [_DATA.fullmatch(script) for script in scripts]
+    texts = {each.group(1): each.group(2) for each in found if each is not None}
+    assert len(texts) == len(scripts)
+    text = base64.b64encode(zlib.compress(json.dumps(texts, separators=(",", ":")).encode(), 9)).decode()
+    return f'<script type="application/json" id="packed">{text}</script>'
 
 
 def data(identifier: str, value: object) -> str:

@@ -15,16 +15,18 @@
     console[level] = (...parts) => { fail(parts.join(" ")); original(...parts); };
   }
 
-  // Data of a published page is deflated; it is all unpacked before anything is drawn.
-  const unpackedTexts = new Map();
-  const unpack = async (script) => {
+  // The data of a page that shares its files is one deflated script; it is unpacked before anything is drawn.
+  let packed = {};
+  const unpack = async () => {
+    const script = document.getElementById("packed");
+    if (!script) return;
     const bytes = Uint8Array.from(atob(script.textContent), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    unpackedTexts.set(script.id, await new Response(stream).text());
+    packed = JSON.parse(await new Response(stream).text());
   };
   const read = (id) => {
-    const element = document.getElementById(id);
-    return element ? JSON.parse(unpackedTexts.get(id) ?? element.textContent) : null;
+    const text = packed[id] ?? document.getElementById(id)?.textContent;
+    return text ? JSON.parse(text) : null;
   };
   const element = (name, properties = {}, ...children) => {
     const made = Object.assign(document.createElement(name), properties);
@@ -90,12 +92,12 @@
     };
   });
   const kernelTable = (box) => {
-    const packed = read("kernel-rows");
-    const rows = unpacked(packed);
+    const content = read("kernel-rows");
+    const rows = unpacked(content);
     const several = new Set(rows.map((row) => row.run)).size > 1;
-    const policies = packed.policies;
+    const policies = content.policies;
     const columns = [
-      { key: "short", title: packed.noun, className: "name" },
+      { key: "short", title: content.noun, className: "name" },
       ...(several ? [{ key: "run", title: "run", className: "run" }] : []),
       { key: "op", title: "computes", className: "op" },
       { key: "provider", title: "owner", className: "owner" },
@@ -212,7 +214,7 @@
 
   const start = () => {
     const box = document.getElementById("kernel-table");
-    if (box && document.getElementById("kernel-rows")) kernelTable(box);
+    if (box && read("kernel-rows")) kernelTable(box);
     started = true;
     applyTheme();
     root.dataset.ready = "true";
@@ -224,5 +226,5 @@
   if (toggle) toggle.onclick = () => { store(current() === "dark" ? "light" : "dark"); applyTheme(); };
   prefersDark.addEventListener("change", applyTheme);
   applyTheme();
-  Promise.all([...document.querySelectorAll("script[data-packed]")].map(unpack)).then(start).catch((error) => fail(String(error)));
+  unpack().then(start).catch((error) => fail(String(error)));
 })();

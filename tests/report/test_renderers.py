@@ -428,15 +428,11 @@ def test_a_page_of_its_own_carries_plotly_and_a_shared_one_does_not(make: Make) 
 
 def test_a_shared_page_packs_its_data_and_loses_none(make: Make) -> None:
     own = report.render(make("full"), "html", shared_plotly="plotly.min.js")
-    scripts = dict(
-        re.findall(r'<script type="application/json" id="([^"]*)" data-packed="deflate">(.*?)</script>', own)
-    )
-    assert set(scripts) == {"figure-1", "figure-2", "figure-3", "kernel-rows"}  # the fourth is too small to gain
-    kernels = json.loads(zlib.decompress(base64.b64decode(scripts["kernel-rows"])))
-    assert len(kernels["rows"]) == len(make("full")[0].kernels)
-    assert "data-packed" not in re.sub(
-        r"<script>.*?</script>", "", report.render(make("full"), "html"), flags=re.DOTALL
-    )
+    (packed,) = re.findall(r'<script type="application/json" id="packed">(.*?)</script>', own)
+    texts = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert set(texts) == {"figure-1", "figure-2", "figure-3", "figure-4", "kernel-rows"}
+    assert len(json.loads(texts["kernel-rows"])["rows"]) == len(make("full")[0].kernels)
+    assert 'id="packed"' not in report.render(make("full"), "html")
 
 
 def test_a_page_without_figures_carries_no_plotly(make: Make) -> None:
