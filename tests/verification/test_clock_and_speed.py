@@ -7,7 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addrfrac.verification.clock import Claim, distinct_bytes, judge_claim, too_small
+from addrfrac.verification.clock import (
+    Claim,
+    calls_in_block,
+    distinct_bytes,
+    judge_claim,
+    settle,
+    too_small,
+    unrolled_calls,
+)
+from addrfrac.verification.evidence import busy_us
 from addrfrac.verification.records import Status
 from addrfrac.verification.speed import choose_best, compare, noise_between, order_of_turns, three_totals
 
@@ -105,3 +114,45 @@ def test_a_mean_over_what_passed_names_its_denominator():
     totals = three_totals([2.0, None, 0.5])
     assert totals["passed only"] == (pytest.approx(1.0), 2)
     assert totals["failures as 1.0"][1] == 3
+
+
+def test_a_block_that_disagrees_once_is_measured_again_and_the_first_is_told():
+    attempts = iter([replace(HONEST, batch_us=30_000.0), HONEST])
+    found = settle(lambda: next(attempts))
+    assert found.status is Status.PASSED
+    assert found.call_us == pytest.approx(99.0)
+    assert len(found.discarded) == 1
+
+
+def test_a_block_that_disagrees_each_time_is_rejected():
+    taken = []
+    found = settle(lambda: taken.append(1) or replace(HONEST, call_us=(10.0,) * 20))
+    assert found.status is Status.TIMING_DISAGREEMENT
+    assert len(taken) == 3
+
+
+def test_replays_in_a_row_hold_a_claim_to_a_tenth():
+    row = replace(HONEST, call_us=(2_000.0,) * 5, batch_us=10_400.0, empty_batch_us=100.0, empty_call_us=0.0)
+    row = replace(row, calls_each=200, host_us=100.0, span_us=9.9, bytes_moved=1e3)
+    assert judge_claim(row)[0] is Status.PASSED
+    assert judge_claim(replace(row, call_us=(1_500.0,) * 5))[0] is Status.TIMING_DISAGREEMENT
+
+
+def test_a_row_of_replays_is_held_to_the_trace_by_the_call():
+    row = replace(HONEST, call_us=(2_000.0,) * 5, batch_us=10_100.0, empty_batch_us=100.0, calls_each=100)
+    row = replace(row, bytes_moved=1e3)
+    assert judge_claim(replace(row, host_us=100.0, span_us=20.0))[0] is Status.PASSED
+    assert judge_claim(replace(row, host_us=100.0, span_us=40.0))[0] is Status.TIMING_DISAGREEMENT
+
+
+def test_long_calls_make_short_blocks_and_small_ones_long_graphs():
+    assert calls_in_block(100.0) == 24
+    assert calls_in_block(50_000.0) == 5
+    assert unrolled_calls(6.0, 1 << 16) == 250
+    assert unrolled_calls(6.0, 64 << 20) == 16
+    assert unrolled_calls(0.1, 1) == 256
+
+
+def test_time_at_work_counts_overlap_once_and_gaps_not_at_all():
+    assert busy_us([(0.0, 10.0), (5.0, 12.0), (20.0, 21.0), (6.0, 7.0)]) == pytest.approx(13.0)
+    assert busy_us([]) == 0.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import pytest
 import torch
 
 from addrfrac.verification.channel import Arena, ChannelError, checked_slot
-from addrfrac.verification.processes import Server, WorkerFailure
+from addrfrac.verification.processes import Group, Server, Worker, WorkerFailure
 from addrfrac.verification.records import Status
 from addrfrac.verification.reference import Arguments, Handle, ReferenceRaised
 from addrfrac.verification.sources import Source
@@ -104,3 +106,51 @@ def test_guard_bands_tell_a_write_beside_an_input():
     arena.map[arena.slots[0].offset + arena.slots[0].span] = 1
     assert arena.guards_changed()
     arena.close()
+
+
+def test_a_group_that_is_ended_lets_go_of_whoever_waits_for_its_workers(server):
+    group = Group(server)
+    source = Source(text=HEAD + "        time.sleep(60)\n        return x\n")
+    handle = Handle(group, source, role="candidate", timeout_s=60.0)
+    handle.build(Arguments(tree={"l": []}, tensors=[]), seed=1, dtype="float32")
+    told: list[Status] = []
+
+    def wait() -> None:
+        try:
+            handle.call(Arguments(tree={"l": [{"t": 0}]}, tensors=[torch.ones(3)]), seed=1)
+        except WorkerFailure as failure:
+            told.append(failure.status)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.5)
+    group.end()
+    thread.join(10)
+    assert told == [Status.CRASHED]
+    with pytest.raises(WorkerFailure):
+        Handle(group, source, role="candidate")
+
+
+def test_a_request_that_was_begun_is_waited_for_before_the_next(server):
+    worker = Worker(server)
+    worker.begin({"op": "probe"})
+    assert "raised" not in worker.ask({"op": "probe"})
+    worker.end()
+
+
+def test_a_spare_worker_is_handed_out_and_replaced(server):
+    server.most_spares = 1
+    try:
+        server.warm_spares()
+        spare = server.spares[0]
+        taken = server.worker(timeout_s=5.0)
+        assert taken is spare
+        assert taken.timeout_s == 5.0
+        assert len(server.spares) == 1
+        assert server.spares[0] is not spare
+        server.spares_ready()
+        taken.end()
+    finally:
+        server.most_spares = 0
+        while server.spares:
+            server.spares.pop().end()
