@@ -311,7 +311,7 @@ def words(run: Run) -> list[str]:
         )
         said.append(f"{how} {units.microseconds(compiler.median_us)}{against}.")
     left = share_of_arm(run, best)
-    remains = "" if left.low is None else f" and {facts.range_percent(left)} of its busy time is still addressable"
+    remains = "" if left.low is None else f"; {facts.range_percent(left)} of that step's busy time is still addressable"
     said.append(f"A kernel pays only where it beats {units.microseconds(best.median_us)}{remains}.")
     return said
 
