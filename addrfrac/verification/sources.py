@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -128,15 +129,19 @@ def distinct(targets: list[Target]) -> list[Target]:
 def _named(name: str, dtype: str) -> list[Target]:
     points = {point.name: point.value.partition(":")[0] for point in entry_points(group="addrfrac.kernels")}
     module = points.get(name, name)
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
+    spec = _spec(module) or _spec(f"addrfrac.kernels.{name}")
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         close = difflib.get_close_matches(name, points, n=1)
         hint = f"did you mean {close[0]}? `addrfrac kernels` lists all" if close else f"there are {', '.join(points)}"
         raise AddrfracError(f"no kernel {name!r}: {hint}; or give a .py file or a folder")
-    return _module_cases(module, Source(text=read_source(Path(spec.origin)).text, module=module), dtype)
+    return _module_cases(spec.name, Source(text=read_source(Path(spec.origin)).text, module=spec.name), dtype)
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
 
 
 def _parsed(name: str, source: Source) -> ast.Module:

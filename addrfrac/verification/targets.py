@@ -24,6 +24,8 @@ class TensorCase:
     high: int = 0
     dtype: str = ""
     """'' takes the case's dtype."""
+    layout: str = ""
+    """'channels-last', or '' for contiguous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,11 @@ def make_inputs(case: Case) -> list[Any]:
 
 
 def _make(tensor: TensorCase, dtype: str) -> torch.Tensor:
+    made = _contiguous(tensor, dtype)
+    return made.to(memory_format=torch.channels_last) if tensor.layout == "channels-last" else made
+
+
+def _contiguous(tensor: TensorCase, dtype: str) -> torch.Tensor:
     wanted: torch.dtype = getattr(torch, tensor.dtype or dtype)
     if tensor.kind == "ids":
         return torch.randint(
