@@ -73,7 +73,7 @@ def _overview(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> str:
         rows.append(
             [
                 f"<a href='#case-{index}'>{escape(case.name)}</a>",
-                *(word(found[protocol]) for protocol in protocols),
+                *(word(found[protocol]) if protocol in found else "" for protocol in protocols),
                 escape(class_words(decisive)),
                 escape(speed_words(decisive)),
                 escape(", ".join(label.value for label in decisive.labels)),

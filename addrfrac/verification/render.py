@@ -96,7 +96,8 @@ def _table_of_many(cases: Sequence[CaseVerdicts], protocols: Sequence[str]) -> A
         table.add_column(protocol.replace("kernelbench-verified", "kb-verified"), overflow="fold")
     for case in cases:
         found = {verdict.protocol: verdict for verdict in case.verdicts}
-        table.add_row(case.name, *(Text(found[p].status.value, style=_style(found[p])) for p in protocols))
+        cells = (Text(found[p].status.value, style=_style(found[p])) if p in found else "" for p in protocols)
+        table.add_row(case.name, *cells)
     return table
 
 

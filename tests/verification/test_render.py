@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,7 @@ def test_the_filter_of_the_cases_works_in_a_browser(result, tmp_path):
 def test_the_published_page_is_built_from_recorded_files_and_again_from_its_own(result, tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("build_verifier", ROOT / "reports" / "build_verifier.py")
     builder = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "build_verifier", builder)
     spec.loader.exec_module(builder)
     monkeypatch.setattr(builder, "HERE", tmp_path / "verifier")
     verification.save(result, tmp_path / "cpu.json")
