@@ -75,6 +75,7 @@ class Candidate:
         self.setup_s = 0.0
         self.has_buffers = False
         self.imports = imported_packages(source.text)
+        self.private_bytes = self.handle.private_at_start
 
     def close(self) -> None:
         """End the process."""

@@ -68,6 +68,35 @@ def sizes_of(truth: torch.Tensor, floor: float) -> Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Print:
+    """The errors that one rounding makes, at a sample of places: whoever rounds so makes just these."""
+
+    precision: PrecisionClass
+    what: str
+    places: torch.Tensor
+    errors: torch.Tensor
+
+
+_MOST_PLACES = 16_384
+_ALIKE = 0.9
+"""Cosine of the angle between two patterns of errors that have one cause; independent ones are near 0."""
+
+
+def print_of(precision: PrecisionClass, what: str, rounded: torch.Tensor, truth: torch.Tensor) -> Print | None:
+    """The print of a rounding; None where it moves too few numbers to be told."""
+    if not truth.is_floating_point() or not truth.numel():
+        return None
+    errors = (rounded.double() - truth.double()).flatten()
+    places = torch.arange(0, errors.numel(), max(1, errors.numel() // _MOST_PLACES))
+    errors = errors[places]
+    squares = errors.square()
+    if not bool(torch.isfinite(squares).all()) or int((errors != 0).sum()) < 64:
+        return None
+    alike = float(squares.sum()) ** 2 / max(float(squares.square().sum()), _TINY)
+    return Print(precision=precision, what=what, places=places, errors=errors) if alike >= 16 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
     """The truth of one output with what it takes to judge another."""
 
@@ -82,6 +111,7 @@ class Yardstick:
     """For indices into an input: what they pick; equal elements may be picked in any order."""
     sizes: Sizes | None = None
     """None for integers."""
+    prints: tuple[Print, ...] = ()
 
 
 def class_epsilon(precision: PrecisionClass, dtype: str) -> float:
@@ -253,8 +283,26 @@ def judge(output: torch.Tensor, stick: Yardstick) -> Judgement:
     for allowance in stick.classes:
         last = _worst(found, errors, allowance)
         if last[1] <= 1.0:
-            return Judgement(precision=allowance.precision, closeness=found, figure=last[1], detail=last[0])
+            made = Judgement(precision=allowance.precision, closeness=found, figure=last[1], detail=last[0])
+            return _coarser(made, error, stick)
     return Judgement(precision=PrecisionClass.NONE, closeness=found, figure=last[1], detail=last[0])
+
+
+def _coarser(made: Judgement, error: torch.Tensor, stick: Yardstick) -> Judgement:
+    """The class of a rounding whose errors these are, where it is coarser than their size alone shows."""
+    order = [allowance.precision for allowance in stick.classes]
+    for known in stick.prints:
+        reached = order.index(made.precision)
+        if known.precision in order[: reached + 1]:
+            continue
+        mine = error.flatten()[known.places]
+        size, theirs = norm(mine), norm(known.errors)
+        if not theirs / 4 < size < 4 * theirs:
+            continue
+        if float(mine @ known.errors) > _ALIKE * size * theirs:
+            detail = f"its errors are those of {known.what}, {made.detail}"
+            return Judgement(precision=known.precision, closeness=made.closeness, figure=made.figure, detail=detail)
+    return made
 
 
 def _worst(found: Closeness, errors: tuple[torch.Tensor, ...], allowance: Allowance) -> tuple[str, float]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from addrfrac.verification import inputs as distributions
-from addrfrac.verification.closeness import Yardstick, class_epsilon, norm, widened, yardstick
-from addrfrac.verification.parameters import Entry, randomised
+from addrfrac.verification.closeness import Print, Yardstick, class_epsilon, norm, print_of, widened, yardstick
+from addrfrac.verification.invariants import Invariant, find_invariants
+from addrfrac.verification.parameters import Entry, coarse_values, randomised
 from addrfrac.verification.precision import EPSILON
 from addrfrac.verification.processes import Server
 from addrfrac.verification.records import PrecisionClass, Protocol
@@ -73,7 +74,7 @@ class Trial:
 
     name: str
     kind: str
-    """'distribution', 'probe', 'swap', 'shape', 'layout' or 'construct'."""
+    """'distribution', 'probe', 'swap', 'coarse', 'shape', 'layout' or 'construct'."""
     construct: int
     state: int
     arguments: Arguments
@@ -105,7 +106,8 @@ class Exam:
     gradients: list[Gradients] = field(default_factory=list)
     effects: Effects | None = None
     sequence: Sequence | None = None
-    special: Special | None = None
+    specials: list[Special] = field(default_factory=list)
+    invariants: list[Invariant] = field(default_factory=list)
     random: bool = False
     """Its output depends on the random state."""
     weak: str = ""
@@ -137,8 +139,9 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Special:
-    """What the reference makes of NaN and infinities; told, not part of the pass rule."""
+    """What the reference makes of unusual numbers; told, not part of the pass rule."""
 
+    name: str
     arguments: Arguments
     seed: int
     state: int
@@ -206,17 +209,19 @@ class Maker:
         state: int,
         *,
         length: float | None = None,
+        coarse: bool = False,
     ) -> Trial:
         """Call the reference in every way that the limits need; `Unverifiable` where it gives no truth.
 
-        `length` is the length of its reductions where that is not the exam's.
+        `length` is the length of its reductions where that is not the exam's. With `coarse` it gives none unless
+        rounding the inputs to TF32 changes nothing; then no coarser class is an excuse.
         """
         self.stand(construct, state)
         seed = self.call_seeds[self.made % len(self.call_seeds)]
         self.made += 1
         dtype = self.exam.dtype
         coarser = self._coarser()
-        hows = ["exact", "nudged", *coarser.values()]
+        hows = ["exact", "nudged", *sorted({*coarser.values(), *([] if dtype in _HALVES else ["tf32"])})]
         answers = dict(zip(hows, self.reference.truths(arguments, hows=hows, seed=seed, dtype=dtype), strict=True))
         truth, nudged = answers["exact"], answers["nudged"]
         native = self.reference.call(arguments, seed=seed)
@@ -229,7 +234,10 @@ class Maker:
         if name != "published" and self._revives(truth):
             raise Unverifiable("its products leave the dtype's range and come back")
         honest = {PrecisionClass.HALF if dtype in _HALVES else PrecisionClass.FP32: native.tensors}
-        honest |= {precision: answers[how] for precision, how in coarser.items()}
+        if not coarse:
+            honest |= {precision: answers[how] for precision, how in coarser.items()}
+        elif not all(torch.equal(a, b) for a, b in zip(truth, answers["tf32"], strict=True)):
+            raise Unverifiable("rounding its inputs changes the answer")
         rms = [_rms(t) for t in arguments.tensors if t.is_floating_point()]
         sticks = [
             yardstick(
@@ -243,6 +251,13 @@ class Maker:
             )
             for i, t in enumerate(truth)
         ]
+        if dtype == "float32" and not coarse:
+            sticks = [
+                stick
+                if stick.sizes is None
+                else replace(stick, prints=_prints(t, answers["tf32"][i], answers["half"][i]))
+                for i, (stick, t) in enumerate(zip(sticks, truth, strict=True))
+            ]
         for stick, output in zip(sticks, native.tensors, strict=True):
             if stick.ambiguous is not None:
                 if stick.truth.numel() and float(stick.ambiguous.double().mean()) > 0.5:
@@ -292,6 +307,19 @@ class Maker:
         return {PrecisionClass.TF32: "tf32", **half} if self.exam.matmul else half
 
 
+def _prints(truth: torch.Tensor, tf32: torch.Tensor, half: torch.Tensor) -> tuple[Print, ...]:
+    """Errors of inputs and of answers rounded to fewer bits, coarsest first."""
+    if not truth.is_floating_point():
+        return ()
+    found = (
+        print_of(PrecisionClass.HALF, "inputs rounded to bfloat16", half, truth),
+        print_of(PrecisionClass.HALF, "answers rounded to bfloat16", truth.bfloat16(), truth),
+        print_of(PrecisionClass.HALF, "answers rounded to float16", truth.half(), truth),
+        print_of(PrecisionClass.TF32, "inputs rounded to ten bits", tf32, truth),
+    )
+    return tuple(p for p in found if p is not None)
+
+
 def _off_by(output: torch.Tensor, stick: Yardstick) -> float:
     """Relative Frobenius error of the reference itself."""
     assert stick.sizes is not None
@@ -329,11 +357,16 @@ def prepare(
         _distribution_trials(maker, protocol, quick)
         if not exam.unverifiable:
             make_probes(maker, count=6 if quick else 16)
+            _coarse_trial(maker)
             make_shapes(maker, quick=quick)
             _gradient_truth(maker)
             _effects(maker)
             _special_values(maker)
             exam.weak = find_decoy(maker)
+            taken = exam.distributions
+            exam.invariants = find_invariants(
+                [[stick.truth for stick in trial.sticks] for trial in taken], [t.arguments.tensors for t in taken]
+            )
     return exam
 
 
@@ -502,25 +535,75 @@ def _constant(trials: list[Trial]) -> bool:
     return len(values) <= 1
 
 
+_ONE_PRODUCT = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "mv", "addmv", "linear", "mkldnn_linear"})
+_BESIDE_IT = frozenset(
+    {"relu", "gelu", "sigmoid", "tanh", "silu", "mul", "add", "sub", "div", "neg", "leaky_relu", "hardtanh", "clamp"}
+    | {"hardswish", "hardsigmoid", "mish", "softplus", "elu", "exp", "where", "clone", "expand", "abs", "square"}
+    | {"clamp_min", "clamp_max", "rsub", "threshold", "contiguous", "_to_copy", "copy_", "selu", "celu", "log_sigmoid"}
+)
+
+
+def _coarse_trial(maker: Maker) -> None:
+    """Numbers of few bits, where one product and what goes with it element by element is all there is.
+
+    Operands rounded to TF32 are then what they were, so an answer that is off by more than fp32 is off for another
+    reason: an approximate function, a term left out.
+    """
+    exam = maker.exam
+    counts = [str(entry).partition(" x") for entry in exam.operations.get("operations", [])]
+    products = sum(int(times or 1) for name, _, times in counts if name in _ONE_PRODUCT)
+    others = {name for name, _, _ in counts if name not in _ONE_PRODUCT}
+    if exam.dtype != "float32" or exam.reseeded or products != 1 or others - _BESIDE_IT:
+        return
+    made = exam.constructs[0]
+    state = exam.distributions[-1].state
+    if made.entries:
+        values = coarse_values(made.entries, made.states[state].values, maker.generator)
+        made.states.append(ModelState(name="coarse", how="in place", values=values))
+        state = len(made.states) - 1
+    base = maker.reference.inputs(maker.seed(), exam.dtype)
+    arguments = _varied(maker, base, distributions.COARSE, 1.0, None)
+    try:
+        exam.trials.append(maker.trial("numbers of few bits", "coarse", arguments, 0, state, coarse=True))
+    except (ReferenceRaised, Unverifiable) as error:
+        exam.notes.append(f"no trial with numbers of few bits: {error}")
+        maker.current = None
+
+
 def _special_values(maker: Maker) -> None:
-    """The reference's answer to a NaN and infinities of both signs in every floating input."""
+    """The reference's answers to NaN, to infinities, and to zeros of both signs among subnormal numbers."""
     exam = maker.exam
     trial = exam.distributions[-1]
-    tensors = [t.clone() for t in trial.arguments.tensors]
-    for tensor in tensors:
-        if tensor.is_floating_point() and tensor.numel() >= 16:
-            for value in (float("nan"), float("inf"), float("-inf")):
-                distributions.elements(tensor)[maker.seed() % tensor.numel()] = value
-    arguments = Arguments(tree=trial.arguments.tree, tensors=tensors)
-    seed = maker.seed()
-    maker.stand(0, trial.state)
-    try:
-        native = maker.reference.call(arguments, seed=seed)
-    except ReferenceRaised:
-        return
-    finally:
-        maker.restore()
-    exam.special = Special(arguments=arguments, seed=seed, state=trial.state, native=native)
+    for name in ("NaN", "infinity", "zeros and subnormal numbers"):
+        tensors = [_with_specials(t, name, maker) for t in trial.arguments.tensors]
+        arguments = Arguments(tree=trial.arguments.tree, tensors=tensors)
+        seed = maker.seed()
+        maker.stand(0, trial.state)
+        try:
+            native = maker.reference.call(arguments, seed=seed)
+        except ReferenceRaised:
+            continue
+        finally:
+            maker.restore()
+        exam.specials.append(Special(name=name, arguments=arguments, seed=seed, state=trial.state, native=native))
+
+
+def _with_specials(tensor: torch.Tensor, name: str, maker: Maker) -> torch.Tensor:
+    tensor = tensor.clone()
+    if not tensor.is_floating_point() or tensor.numel() < 16:
+        return tensor
+    flat = distributions.elements(tensor)
+    if name == "NaN":
+        flat[maker.seed() % flat.numel()] = math.nan
+    elif name == "infinity":
+        for value in (math.inf, -math.inf):
+            flat[maker.seed() % flat.numel()] = value
+    else:
+        tiny = torch.finfo(tensor.dtype).smallest_normal / 8
+        drawn = torch.randint(8, flat.shape, generator=maker.generator)
+        for index, value in enumerate((0.0, -0.0, tiny, -tiny)):
+            flat[drawn == index] = value
+    return tensor
 
 
 def _effects(maker: Maker) -> None:

@@ -16,6 +16,7 @@ import torch
 from addrfrac.verification.candidate import ORDER, SENTINELS, Candidate, Findings, Result, WorkerFailure, same_bytes
 from addrfrac.verification.closeness import judge
 from addrfrac.verification.exam import Exam, Gradients, Trial
+from addrfrac.verification.invariants import broken, words
 from addrfrac.verification.parameters import Entry, mapped_entries
 from addrfrac.verification.processes import Server
 from addrfrac.verification.records import PrecisionClass, Status
@@ -36,7 +37,18 @@ CHECKS = (
     "tripwires",
     "processes",
 )
-_DETAILS = ("probes", "sequence", "repeats", "gradients", "endurance", "special", "shapes", "sealed")
+_DETAILS = (
+    "probes",
+    "coarse",
+    "invariants",
+    "sequence",
+    "repeats",
+    "gradients",
+    "endurance",
+    "special",
+    "shapes",
+    "sealed",
+)
 """Checks that tell nothing more of a candidate that is wrong on every distribution."""
 _FEWEST_FAILURES = 3
 _LATE_CPU_S = 0.004
@@ -69,6 +81,8 @@ def examine(
         "build": _build,
         "distributions": _distributions,
         "probes": _probes,
+        "coarse": _coarse,
+        "invariants": _invariants,
         "writes": _writes,
         "state": _state,
         "sequence": _sequence,
@@ -182,6 +196,41 @@ def _probes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.
     trials = [t for t in candidate.exam.trials if t.kind in ("probe", "swap")]
     rng.shuffle(trials)
     _noted(findings, [candidate.sit(trial) for trial in trials], "probes")
+
+
+def _coarse(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """Numbers that no rounding of operands changes: what is off then is off for another reason."""
+    trials = [t for t in candidate.exam.trials if t.kind == "coarse"]
+    _noted(findings, [candidate.sit(trial) for trial in trials], "numbers of few bits")
+
+
+def _invariants(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
+    """What every truth of the problem keeps; breaking it is a veto, keeping it no proof."""
+    exam = candidate.exam
+    checked = 0
+    for result in findings.results:
+        if result.trial.kind != "distribution" or result.status is not Status.PASSED or result.output is None:
+            continue
+        for invariant in exam.invariants:
+            found = broken(
+                invariant,
+                result.output.tensors[invariant.output],
+                result.trial.native.tensors[invariant.output],
+                result.trial.arguments.tensors,
+                precision=result.precision,
+                dtype=exam.dtype,
+                reduction_length=exam.reduction_length,
+            )
+            checked += 1
+            if found is not None:
+                detail = (
+                    f"{result.trial.name}: every right answer {words(invariant)}, this one misses it by {found[0]:.2g}"
+                )
+                findings.add("invariants", Status.WRONG_VALUES, detail, *found)
+                return
+    if checked:
+        kept = ", ".join(words(invariant) for invariant in exam.invariants[:4])
+        findings.add("invariants", Status.PASSED, f"every answer {kept}")
 
 
 def _writes(candidate: Candidate, findings: Findings, _quick: bool, rng: random.Random) -> None:
@@ -538,23 +587,35 @@ def _shapes(candidate: Candidate, findings: Findings, _quick: bool, _rng: random
 
 
 def _special(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
-    """NaN and infinities where the reference has them; told in a label, since honest kernels often differ."""
-    special = candidate.exam.special
-    if special is None or not candidate.stand(0, special.state):
-        return
-    candidate.restore()
-    try:
-        output = candidate.handle.call(special.arguments, seed=special.seed)
-    except ReferenceRaised as error:
-        findings.facts["special"] = str(error)
-        return
-    for mine, theirs in zip(output.tensors, special.native.tensors, strict=False):
-        if mine.shape != theirs.shape or not theirs.is_floating_point():
-            continue
-        for test in (torch.isnan, torch.isposinf, torch.isneginf):
-            if mine.is_floating_point() and not bool(torch.equal(test(mine), test(theirs))):
-                findings.facts["special"] = f"{test.__name__} differs"
-                return
+    """NaN, infinities, zeros and subnormals as the reference has them; told in a label: honest kernels often differ."""
+    for special in candidate.exam.specials:
+        if not candidate.stand(0, special.state):
+            return
+        candidate.restore()
+        try:
+            output = candidate.handle.call(special.arguments, seed=special.seed)
+        except ReferenceRaised as error:
+            findings.facts["special"] = f"{special.name}: {error}"
+            return
+        for mine, theirs in zip(output.tensors, special.native.tensors, strict=False):
+            if mine.shape == theirs.shape and mine.is_floating_point() and theirs.is_floating_point():
+                differs = _specials_differ(mine, theirs, small=special.name.startswith("zeros"))
+                if differs:
+                    findings.facts["special"] = f"{special.name}: {differs}"
+                    return
+
+
+def _specials_differ(mine: torch.Tensor, theirs: torch.Tensor, *, small: bool) -> str:
+    """How an answer to unusual numbers differs in kind from the reference's; '' where it does not."""
+    kinds = (("NaN", torch.isnan), ("infinity", torch.isposinf), ("negative infinity", torch.isneginf))
+    for word, test in kinds:
+        if not bool(torch.equal(test(mine), test(theirs))):
+            return f"{word} at other places"
+    if small and bool(((mine == 0) & (theirs != 0)).any()):
+        return "zero where the reference has small numbers"
+    if small and bool(((mine == 0) & (theirs == 0) & (torch.signbit(mine) != torch.signbit(theirs))).any()):
+        return "zeros of the other sign"
+    return ""
 
 
 def _evidence(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:
@@ -570,7 +631,21 @@ def _evidence(candidate: Candidate, findings: Findings, _quick: bool, _rng: rand
         return
     findings.facts["traced"] = {key: traced[key] for key in traced if key not in ("tensors", "nonce", "elapsed_s")}
     findings.facts["live_bytes"] = int(candidate.handle.ask({"op": "memory"})["live_bytes"])
+    findings.facts["private_bytes"] = candidate.handle.worker.private_bytes() - candidate.private_bytes
+    findings.facts["wide_storage"] = _wide_storage(findings.results)
     findings.facts["imports"] = candidate.imports
+
+
+def _wide_storage(results: list[Result]) -> bool:
+    """Whether outputs keep far more memory alive than they fill, and the reference's do not."""
+
+    def wide(output: Output) -> bool:
+        return any(
+            info.get("storage_bytes", 0) > 4 * tensor.numel() * tensor.element_size() + 65_536
+            for info, tensor in zip(output.infos, output.tensors, strict=False)
+        )
+
+    return any(r.output is not None and wide(r.output) and not wide(r.trial.native) for r in results)
 
 
 def _tripwires(candidate: Candidate, findings: Findings, _quick: bool, _rng: random.Random) -> None:

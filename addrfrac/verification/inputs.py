@@ -240,6 +240,9 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution(name="permuted", make=_permuted),
     )
 }
+COARSE = Distribution(
+    name="coarse", make=lambda b, c: (4 * c.randn(b.shape)).round() / 4, why="rounding to TF32 changes nothing"
+)
 RESERVE = ("range-power", "range-rows", "permuted")
 """Stand-ins that stay within the published range, for problems that accept nothing else."""
 USUAL_BREAKPOINTS = (0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 20.0, 88.0, 100.0)

@@ -47,6 +47,24 @@ def _redraw(entry: Entry, generator: torch.Generator) -> torch.Tensor:
     return (float(value.double().mean()) + 1.3 * spread * noise).to(value.dtype)
 
 
+def coarse_values(entries: list[Entry], values: list[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
+    """Values of so few bits that rounding changes none: matrices rounded, vectors drawn as powers of two.
+
+    A product of a matrix and a vector's element is then still exact, for kernels that fold a scale into a weight.
+    """
+    found = []
+    for entry, value in zip(entries, values or [entry.value for entry in entries], strict=True):
+        if not value.is_floating_point() or entry.kind == "buffer":
+            found.append(value.clone())
+        elif value.ndim > 1:
+            found.append(value.bfloat16().to(value.dtype))
+        else:
+            power = torch.randint(-2, 2, value.shape, generator=generator)
+            sign = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+            found.append((2.0**power * sign).to(value.dtype))
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
     """Which of the candidate's entries hold which of the reference's."""

@@ -290,6 +290,14 @@ class Worker:
 
         return sum(_resident(pid) for pid in (self.pid, *leftovers(self.pid, self.uid)))
 
+    def private_bytes(self) -> int:
+        """Resident memory of the worker that is no file's and not shared with this side."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("RssAnon"):
+                    return int(line.split()[1]) << 10
+        return 0
+
     def companions(self) -> int:
         """Other processes of this worker's user or session, alive now."""
         from addrfrac.verification.server import leftovers

@@ -12,9 +12,10 @@ import torch
 
 from addrfrac.verification.exam import Construct, Maker, ModelState, Trial, Unverifiable, reduction_length
 from addrfrac.verification.parameters import randomised
+from addrfrac.verification.processes import WorkerFailure
 from addrfrac.verification.reference import Arguments, ReferenceRaised
 
-_MOST_TRIALS = 14
+_MOST_TRIALS = 16
 _MOST_NUMBERS = 4
 _MOST_ELEMENTS = 1 << 25
 """Larger inputs than this are not made larger still."""
@@ -78,6 +79,11 @@ def _add(maker: Maker, make: Any, wanted: Any) -> int:
         maker.exam.refused_shapes.append(f"{wanted}: {str(error)[:80]}")
         maker.current = None
         return 0
+    except WorkerFailure as failure:  # it read out of range: such a shape it has not accepted
+        maker.exam.refused_shapes.append(f"{wanted}: the reference: {failure.reason[:60]}")
+        maker.reference.reopen()
+        maker.current = None
+        return 0
     if trial is None:
         return 0
     maker.exam.trials.append(trial)
@@ -102,8 +108,8 @@ def _wanted(symbols: list[int]) -> list[tuple[int, int]]:
         [(s, _prime_near(2 * s)) for s in symbols],
         [(s, 2 * s) for s in symbols],
         [(s, 3) for s in symbols],
-        [(s, 4 * s + 1) for s in symbols],
         [(s, 2) for s in symbols],
+        [(s, 4 * s + 1) for s in symbols],
     ]
     return [pair for column in columns for pair in column if pair[1] >= 1 and pair[0] != pair[1]]
 
@@ -138,7 +144,48 @@ def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Genera
         elif tensor.is_floating_point():
             drawn = drawn * torch.where(torch.rand(count, generator=generator) < 0.5, 1.0, -1.0).to(tensor.dtype)
         tensors.append(_ordered_like(original, drawn.view(shape)))
+    for index, offsets in enumerate(arguments.tensors):
+        if is_offsets(index, arguments.tensors):
+            _keep_consistent(index, offsets, arguments.tensors, tensors, symbol, new)
     return Arguments(tree=arguments.tree, tensors=tensors)
+
+
+def is_offsets(index: int, tensors: list[torch.Tensor]) -> bool:
+    """Whether it rises from 0 to the number of rows of another tensor: where bags or sequences begin and end."""
+    tensor = tensors[index]
+    if tensor.ndim != 1 or tensor.numel() < 2 or tensor.is_floating_point() or tensor.dtype == torch.bool:
+        return False
+    rising = bool((tensor[1:] >= tensor[:-1]).all()) and int(tensor[0]) == 0 < int(tensor[-1])
+    rows = {other.shape[0] for place, other in enumerate(tensors) if place != index and other.ndim}
+    return rising and int(tensor[-1]) in rows
+
+
+def _keep_consistent(
+    index: int, offsets: torch.Tensor, before: list[torch.Tensor], after: list[torch.Tensor], symbol: int, new: int
+) -> None:
+    """Offsets that end where the rows that they cut end, with no piece longer than the problem's where those differ.
+
+    Without that a reference reads out of range. Raises Unverifiable where no offsets fit.
+    """
+    total = int(offsets[-1])
+    cut = [place for place, tensor in enumerate(before) if place != index and tensor.ndim and len(tensor) == total]
+    lengths, count, rows = offsets.diff().tolist(), len(after[index]) - 1, len(after[cut[0]])
+    if count < 1:
+        raise Unverifiable("no offsets are left")
+    made = [lengths[place % len(lengths)] for place in range(count)]
+    longest = max(lengths) if len(set(lengths)) > 1 else max(max(lengths), -(-rows // count))
+    longest = min(longest, new) if new < symbol and max(lengths) <= symbol else longest
+    made = [min(length, longest) for length in made]
+    rows = min(rows, count * longest)
+    missing = rows - sum(made)
+    while missing:
+        for place in range(count):
+            step = min(missing, longest - made[place]) if missing > 0 else max(missing, -made[place])
+            made[place] += step
+            missing -= step
+    for place in cut:
+        after[place] = after[place][:rows]
+    after[index] = torch.tensor([0, *made], dtype=offsets.dtype).cumsum(0).to(offsets.dtype)
 
 
 def _ordered_like(original: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -154,6 +201,8 @@ def _in_range(tensor: torch.Tensor, symbol: int, new: int) -> torch.Tensor:
         return tensor
     flat = tensor.flatten()
     if bool((flat[1:] >= flat[:-1]).all()) and int(flat.max()) <= symbol:
+        return tensor.clamp_max(new)
+    if int(flat.min()) >= 0 and int(flat.max()) == symbol:  # lengths, not places
         return tensor.clamp_max(new)
     return tensor % new if int(flat.min()) >= 0 and int(flat.max()) < symbol else tensor
 

@@ -137,7 +137,10 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     traced = facts.get("traced", {})
     if traced.get("swallowed"):
         found.append(Label.SWALLOWED_EXCEPTION)
-    elsewhere = not traced.get("computes", True) and not _PACKAGES.isdisjoint(facts.get("imports", ()))
+    imports = facts.get("imports", frozenset())
+    elsewhere = not traced.get("computes", True) and (
+        not _PACKAGES.isdisjoint(imports) or (not _BY_ADDRESS.isdisjoint(imports) and _BUILDERS.isdisjoint(imports))
+    )
     if traced.get("library") or elsewhere or _library_share(traced) > 0.5:
         found.append(Label.LIBRARY)
     if exam is None:
@@ -149,7 +152,9 @@ def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:
     if other and mine and mine < 0.5 * other and len(theirs.get("operations", [])) > 1:
         found.append(Label.REDUNDANT_PROBLEM)
     reference_bytes = sum(e.value.numel() * e.value.element_size() for e in exam.constructs[0].entries)
-    if max(facts.get("state_bytes", 0), facts.get("live_bytes", 0)) > 1.5 * reference_bytes + 65_536:
+    kept = max(facts.get("state_bytes", 0), facts.get("live_bytes", 0)) > 1.5 * reference_bytes + 65_536
+    hidden = exam.device == "cpu" and facts.get("private_bytes", 0) > _HIDDEN_BYTES + 2 * reference_bytes
+    if kept or hidden or facts.get("wide_storage"):
         found.append(Label.EXTRA_MEMORY)
     mine_bytes, theirs_bytes = facts.get("device_bytes", (None, None))
     if None not in (mine_bytes, theirs_bytes) and mine_bytes > 1.5 * theirs_bytes + _EXTRA_DEVICE_BYTES:
@@ -177,8 +182,12 @@ def library_shares(traced: dict[str, Any]) -> dict[str, float]:
     return {name: us / total for name, us in times if total and (is_library_kernel(name) or name in within)}
 
 
+_HIDDEN_BYTES = 128 << 20
+"""Private memory of a candidate's process beyond this is not explained by packages and free blocks."""
 _PACKAGES = frozenset({"numpy", "scipy", "numba", "cupy", "jax", "sklearn", "pandas", "mkl", "cv2", "tensorflow"})
 """Packages whose own libraries may do the work where no torch operation does."""
+_BY_ADDRESS, _BUILDERS = frozenset({"ctypes", "cffi"}), frozenset({"subprocess", "triton", "cuda", "cupy"})
+"""Ways to call native code that is there already, and to make some of one's own."""
 _ARITHMETIC = ("mul", "add", "sub", "div", "neg", "where", "mul_", "add_")
 _COSMETIC = ("clone", "contiguous", "view", "_unsafe_view", "reshape", "alias", "lift_fresh", "zeros_like", "_to_copy")
 
