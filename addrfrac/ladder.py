@@ -35,6 +35,8 @@ RUNG_STEPS = 3
 MOST_LEFT_OUT = 3
 """Of the kept rewrites so many are left out, one at a time, under the compiler."""
 MOST_ALIVE = 24
+BASE_TIMEOUT_S = 900.0
+"""For the base and the truth; without the base there is no climb."""
 CPU_NOTE = "measured on the CPU: the times say what the switches do to this machine, not to a GPU's kernels"
 
 Progress = Callable[[str], None]
@@ -262,7 +264,7 @@ def _open(climb: _Climb) -> None:
                 name="truth",
                 prepare=measure.record_truth,
                 arguments=(climb.job, truth),
-                timeout=climb.plan.switch_timeout_s,
+                timeout=BASE_TIMEOUT_S,
             )
         )
     workers, lost = measure.start_all(orders, len(orders))
@@ -296,7 +298,7 @@ def _bench_order(climb: _Climb, what: str, switches: tuple[str, ...], launch: st
         name="bench",
         prepare=measure.hold_bench,
         arguments=(climb.job, Arm(name=what, switches=switches, launch=launch), outputs),
-        timeout=climb.plan.switch_timeout_s,
+        timeout=max(BASE_TIMEOUT_S, climb.plan.switch_timeout_s),
     )
 
 

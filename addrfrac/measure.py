@@ -436,11 +436,14 @@ class Worker:
             raise self._gone() from None
         return self.answer(timeout)
 
-    def answer(self, timeout: float) -> Any:
-        """The next answer. Raises Lost; a worker that was asked in vain is ended."""
+    def answer(self, timeout: float, allowed: float | None = None) -> Any:
+        """The next answer, waited for so many seconds of those `allowed`.
+
+        Raises Lost; a worker that was asked in vain is ended.
+        """
         try:
             if not self.connection.poll(timeout):
-                self.end(f"took more than {timeout:.0f} s")
+                self.end(f"took more than {allowed or timeout:.0f} s")
                 raise Lost(self.lost)
             said, value = self.connection.recv()
         except (EOFError, OSError):
@@ -510,7 +513,8 @@ def start(
 def ready(worker: Worker) -> Worker:
     """Wait until the worker holds its arm. Raises Lost, with the worker ended."""
     try:
-        worker.said = worker.answer(max(0.0, worker.began + worker.timeout - time.monotonic()))
+        left = max(0.0, worker.began + worker.timeout - time.monotonic())
+        worker.said = worker.answer(left, worker.timeout)
     except Lost as lost:
         worker.end(str(lost))
         raise

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FEWEST_SAMPLES = 32
 FEWEST_RUNS = 4
+LONGEST_S = 40.0
+"""For the runs of one arm, beyond the fewest: slow steps are judged on fewer samples, and it is said."""
 TRAINING_STEPS = 6
 OWN_BATCHES = 16
 """A step that brings its own batches in turn may begin with any of so many."""
@@ -155,7 +158,8 @@ def _outputs(step: Step, inputs: Inputs, extra_runs: int) -> dict[str, Any]:
 
     runs: list[list[Any]] = []
     count = kept = 0
-    while not runs or len(runs) < count:
+    began = time.monotonic()
+    while len(runs) < max(count, 1) and (len(runs) < FEWEST_RUNS or time.monotonic() - began < LONGEST_S):
         torch.manual_seed(SEED + len(runs))
         if inputs.places:
             redraw(inputs, len(runs))
@@ -350,7 +354,8 @@ def _unjudged(why: str) -> Parity:
 def _judge_outputs(
     base: dict[str, Any], arm: dict[str, Any], truth: dict[str, Any], exact: bool, language_model: bool
 ) -> Parity:
-    runs = len(arm["runs"])
+    runs = min(len(each["runs"]) for each in (base, arm, truth))
+    base, arm = {**base, "runs": base["runs"][:runs]}, {**arm, "runs": arm["runs"][:runs]}
     if [_shapes(run) for run in arm["runs"]] != [_shapes(run) for run in truth["runs"][:runs]]:
         return Parity(
             passed=False,
@@ -367,6 +372,8 @@ def _judge_outputs(
         f"relative error of {len(of_arm)} samples of {runs} {'batches' if truth['owns_batches'] else 'redrawn inputs'}"
         f" against the same weights in {_precision(truth)}"
     )
+    if len(of_arm) < FEWEST_SAMPLES:
+        method += f" (fewer than {FEWEST_SAMPLES})"
     if language_model:
         method += _divergences(base, arm, truth, base_first, arm_first)
     return _verdict(of_base, of_arm, exact, method)
@@ -506,10 +513,11 @@ def _against_base(base: dict[str, Any], arm: dict[str, Any], configuration: Conf
     """Without a truth: refused where it differs from the base by more than roundings can."""
     if base["kind"] == "training":
         errors = _gradient_errors(arm, base)
-    elif [_shapes(run) for run in arm["runs"]] != [_shapes(run) for run in base["runs"]]:
+    elif any(_shapes(got) != _shapes(wanted) for got, wanted in zip(arm["runs"], base["runs"], strict=False)):
         errors = np.array([np.inf])
     else:
-        errors = _errors(arm["runs"], base["runs"])
+        runs = min(len(arm["runs"]), len(base["runs"]))
+        errors = _errors(arm["runs"][:runs], base["runs"][:runs])
     worst = float(errors.mean()) if len(errors) else float("nan")
     most = MOST_DIFFERENCE.get(configuration.dtype, 0.1)
     method = f"not judged against higher precision: {why}; it differs from the base by {worst:.2e}"
