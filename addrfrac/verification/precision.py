@@ -41,6 +41,8 @@ class _Promote(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
             return args[0].double()
+        if function is torch.Tensor.view and isinstance(args[-1], torch.dtype) and not args[0].is_floating_point():
+            return function(*args).double()  # bits are read as what they are, and widened afterwards
         if function in _DRAWS:
             return function(*args, **{**(kwargs or {}), "dtype": self.native}).double()
         if function in _DRAWS_LIKE:

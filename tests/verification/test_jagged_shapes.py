@@ -1,0 +1,58 @@
+"""Other shapes of jagged inputs keep offsets and the rows that they cut together."""
+
+import pytest
+import torch
+
+from addrfrac.verification.exam import Unverifiable
+from addrfrac.verification.precision import truth_mode
+from addrfrac.verification.reference import Arguments
+from addrfrac.verification.shapes import is_offsets, resized
+
+
+def _arguments(lengths: list[int], rows: int = 50) -> Arguments:
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    total = int(offsets[-1])
+    return Arguments(tree=None, tensors=[torch.randint(rows, (total,)), offsets, torch.randn(total, 3)])
+
+
+@pytest.mark.parametrize("new", [1, 2, 7, 19, 21, 40, 81])
+@pytest.mark.parametrize("lengths", [[5, 5, 5, 5], [1, 9, 0, 10]])
+def test_more_or_fewer_ids_end_where_the_offsets_end(lengths, new):
+    made = resized(_arguments(lengths), 20, new, torch.Generator().manual_seed(1)).tensors
+    assert int(made[1][-1]) == len(made[0]) == len(made[2])
+    assert int(made[1][0]) == 0
+    assert bool((made[1].diff() >= 0).all())
+
+
+@pytest.mark.parametrize("new", [2, 4, 6, 11, 21])
+def test_more_or_fewer_bags_cut_the_same_rows(new):
+    made = resized(_arguments([1, 9, 0, 10]), 5, new, torch.Generator().manual_seed(1)).tensors
+    assert len(made[1]) == new
+    assert int(made[1][-1]) == len(made[0]) == len(made[2])
+    assert int(made[1].diff().max()) <= 10, "longer than any history of the problem's own"
+
+
+def test_offsets_of_no_bag_are_refused():
+    with pytest.raises(Unverifiable):
+        resized(_arguments([5, 5, 5, 5]), 5, 1, torch.Generator().manual_seed(1))
+
+
+def test_ids_are_no_offsets():
+    tensors = _arguments([5, 5, 5, 5]).tensors
+    assert not is_offsets(0, tensors)
+    assert is_offsets(1, tensors)
+
+
+def test_lengths_stay_within_a_shorter_history():
+    arguments = Arguments(tree=None, tensors=[torch.randn(6, 9, 2), torch.tensor([9, 1, 3, 9, 4, 2])])
+    made = resized(arguments, 9, 4, torch.Generator().manual_seed(1)).tensors
+    assert made[0].shape == (6, 4, 2)
+    assert int(made[1].max()) <= 4
+
+
+def test_bits_read_as_halves_keep_their_width_where_all_else_is_fp64():
+    head = torch.tensor([[1.5, -0.25]], dtype=torch.float16).view(torch.uint8)
+    with truth_mode(torch.float32):
+        read = head.view(torch.float16).float()
+    assert read.dtype == torch.float64
+    assert read.tolist() == [[1.5, -0.25]]
