@@ -50,7 +50,6 @@ class Handle:
         self, server: Server | Group, source: Source, *, role: str, case: int = 0, timeout_s: float = 60.0
     ) -> None:
         self.opened = server, source, role, case, timeout_s
-        self.opened = server, source, role, case, timeout_s
         self.worker = server.worker(timeout_s=timeout_s)
         self.private_at_start = self.worker.private_bytes()
         self.arenas: dict[int, channel.Arena] = {}
@@ -65,12 +64,6 @@ class Handle:
             answer = self.worker.ask(request | {"kind": "source", "name": name, "size": len(text)}, (fd,))
             os.close(fd)
         self.loaded = raised_or(answer)
-
-    def reopen(self) -> None:
-        """Begin again in a fresh process, where this one has ended."""
-        self.close()
-        server, source, role, case, timeout_s = self.opened
-        Handle.__init__(self, server, source, role=role, case=case, timeout_s=timeout_s)
 
     def reopen(self) -> None:
         """Begin again in a fresh process, where this one has ended."""
