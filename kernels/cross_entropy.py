@@ -81,7 +81,7 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         raise ValueError("logits (rows, classes), at least one of each, and a class id for each row")
     if not (logits.is_contiguous() and targets.is_contiguous()):
         raise ValueError("contiguous inputs")
-    loss: torch.Tensor = _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
+    loss: torch.Tensor = _CrossEntropy.apply(logits, targets)
     return loss
 
 

@@ -103,7 +103,7 @@ def bytes_moved(
     """Distinct rows once, ids, weights and offsets once, the output once."""
     count, _, size = tables.shape
     batch = (offsets.numel() - 1) // count
-    used = [ids[int(offsets[t * batch]) : int(offsets[(t + 1) * batch])].unique().numel() for t in range(count)]
+    used = [len(set(ids[int(offsets[t * batch]) : int(offsets[(t + 1) * batch])].tolist())) for t in range(count)]
     rows = (sum(used) + batch * count) * size * tables.element_size()
     weighted = 0 if weights is None else weights.numel() * weights.element_size()
     return rows + weighted + sum(t.numel() * t.element_size() for t in (ids, offsets))

@@ -86,7 +86,7 @@ def _plainly(result: SelfTestResult) -> str:
 def self_test_sections(results: Sequence[SelfTestResult]) -> list[tuple[str, str, str]]:
     """(id, link text, HTML) of each section."""
     found = [
-        ("families", "Catch rate", section("families", "Catch rate by family", *map(_families, results))),
+        ("families", "Catch rate", section("families", "Catch rate by family", _two(map(_families, results)))),
         ("protocols", "Protocols", section("protocols", "What each protocol would accept", *map(_accepted, results))),
     ]
     if any(result.mutation for result in results):
@@ -98,6 +98,11 @@ def self_test_sections(results: Sequence[SelfTestResult]) -> list[tuple[str, str
     layers = [_layers(result.device, result.isolation) for result in results if result.isolation]
     found.append(("isolation", "Isolation", section("isolation", "Isolation", *layers)))
     return found
+
+
+def _two(tables: Iterable[str]) -> str:
+    """Tables beside each other where the page is wide enough."""
+    return f"<div class='two'>{''.join(tables)}</div>"
 
 
 def _in_order(result: SelfTestResult) -> list[str]:
