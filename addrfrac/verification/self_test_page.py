@@ -102,7 +102,7 @@ def self_test_sections(results: Sequence[SelfTestResult]) -> list[tuple[str, str
 
 def _two(tables: Iterable[str]) -> str:
     """Tables beside each other where the page is wide enough."""
-    return f"<div class='two'>{''.join(tables)}</div>"
+    return f"<div class='two'>{''.join(f'<div>{each}</div>' for each in tables)}</div>"
 
 
 def _in_order(result: SelfTestResult) -> list[str]:
