@@ -272,7 +272,7 @@ def record_truth(job: Job, path: Path) -> str:
     """Record the outputs of the step in higher precision; '' or why there is none."""
     workload = registry.find_workload(job.workload)
     device = environment.torch_device(job.device)
-    configuration = parity.truth_configuration(job.configuration)
+    configuration = parity.truth_configuration(job.configuration, workload.weights_dtype)
     with arms.settings(configuration):
         step = arms.prepare(workload, configuration, (), device)
         why_not = parity.upcast(step, job.configuration)
@@ -280,7 +280,9 @@ def record_truth(job: Job, path: Path) -> str:
             return why_not
         inputs = parity.find_inputs(step)
         trains = step.optimizer is not None
-        parity.record(step, inputs, training=trains, extra_runs=parity.OWN_BATCHES, path=path)
+        published = parity.as_published(job.configuration, workload.weights_dtype)
+        weights = "the weights before they were rounded" if published else "the same weights"
+        parity.record(step, inputs, training=trains, extra_runs=parity.OWN_BATCHES, path=path, weights=weights)
     return ""
 
 

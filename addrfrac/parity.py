@@ -144,12 +144,14 @@ def _are_ids(tensor: torch.Tensor) -> bool:
     return flat.numel() == 1 or bool((flat[1:] < flat[:-1]).any())
 
 
-def record(step: Step, inputs: Inputs, *, training: bool, extra_runs: int, path: Path) -> None:
-    """Run the step on redrawn inputs and save what came of it."""
+def record(
+    step: Step, inputs: Inputs, *, training: bool, extra_runs: int, path: Path, weights: str = "the same weights"
+) -> None:
+    """Run the step on redrawn inputs and save what came of it; `weights` says in words which it has."""
     import torch
 
     saved = _training_outputs(step, inputs) if training else _outputs(step, inputs, extra_runs)
-    torch.save(saved, path)
+    torch.save(saved | {"weights": weights}, path)
 
 
 def _outputs(step: Step, inputs: Inputs, extra_runs: int) -> dict[str, Any]:
@@ -251,17 +253,30 @@ def _dropout_off(model: torch.nn.Module) -> Iterator[None]:
 # --- the truth: the same weights in higher precision ----------------------------------------------------------
 
 
-def truth_configuration(configuration: Configuration) -> Configuration:
-    """What the truth is built from: the same weights, without autocast and TF32."""
+def truth_configuration(configuration: Configuration, weights_dtype: str = "") -> Configuration:
+    """What the truth is built from: the same weights, without autocast and TF32.
+
+    Of a model that is published in fp32 it is those weights, not their rounding to half precision: rounding is part of
+    the error of the base then, and an arm that rounds other products of the same weights is judged on equal terms.
+    """
     plain = configuration.dtype in ("bf16", "fp16", "fp32")
-    return configuration if plain else replace(configuration, dtype="fp32")
+    return (
+        configuration
+        if plain and not as_published(configuration, weights_dtype)
+        else replace(configuration, dtype="fp32")
+    )
+
+
+def as_published(configuration: Configuration, weights_dtype: str) -> bool:
+    """Whether the truth has weights that the arms have rounded."""
+    return weights_dtype == "fp32" and configuration.dtype in ("bf16", "fp16") and configuration.mode != "train"
 
 
 def upcast(step: Step, configuration: Configuration) -> str:
     """Turn a step into the truth for arms of this configuration, in place; '' or why it cannot be.
 
     Weights that were rounded to half precision are widened to fp32, fp32 ones to fp64; what goes into the model is
-    widened on the way in.
+    rounded as the arms' inputs are and widened on the way in.
     """
     import torch
 
@@ -281,8 +296,10 @@ def upcast(step: Step, configuration: Configuration) -> str:
         for name, value in state.items():
             state[name] = value.to(wide) if isinstance(value, torch.Tensor) and value.numel() > 1 else value
 
+    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(configuration.dtype, wide)
+
     def widen(module: Any, arguments: Any, named: Any) -> tuple[Any, Any]:
-        return _widened(arguments, wide), _widened(named, wide)
+        return _widened(arguments, narrow, wide), _widened(named, narrow, wide)
 
     step.model.register_forward_pre_hook(widen, with_kwargs=True)
     return ""
@@ -300,15 +317,15 @@ def _lacking_bytes(model: torch.nn.Module, wide: torch.dtype) -> float:
     return float(max(0.0, needed - free / 2))
 
 
-def _widened(tree: Any, wide: torch.dtype) -> Any:
+def _widened(tree: Any, narrow: torch.dtype, wide: torch.dtype) -> Any:
     import torch
 
     if isinstance(tree, torch.Tensor):
-        return tree.to(wide) if tree.is_floating_point() else tree
+        return tree.to(narrow).to(wide) if tree.is_floating_point() else tree
     if isinstance(tree, tuple | list):
-        return type(tree)(_widened(each, wide) for each in tree)
+        return type(tree)(_widened(each, narrow, wide) for each in tree)
     if isinstance(tree, dict):
-        return {name: _widened(each, wide) for name, each in tree.items()}
+        return {name: _widened(each, narrow, wide) for name, each in tree.items()}
     for layer in getattr(tree, "layers", ()):  # a static KV cache, which keeps the dtype that it was filled in
         if isinstance(getattr(layer, "keys", None), torch.Tensor):
             layer.keys, layer.values = layer.keys.to(wide), layer.values.to(wide)
@@ -370,7 +387,7 @@ def _judge_outputs(
     of_arm = _errors(arm["runs"], truth["runs"][arm_first : arm_first + runs])
     method = (
         f"relative error of {len(of_arm)} samples of {runs} {'batches' if truth['owns_batches'] else 'redrawn inputs'}"
-        f" against the same weights in {_precision(truth)}"
+        f" against {truth.get('weights', 'the same weights')} in {_precision(truth)}"
     )
     if len(of_arm) < FEWEST_SAMPLES:
         method += f" (fewer than {FEWEST_SAMPLES})"

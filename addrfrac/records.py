@@ -669,6 +669,9 @@ class Workload:
     """The optional dependency set it needs."""
     sample: str = "samples"
     """What one unit of `samples a step` is: images, sequences, tokens, ..."""
+    weights_dtype: str = ""
+    """'fp32' where the model's weights are published in fp32, so that a run in half precision has rounded them; '' where
+    they are taken as the run has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -277,3 +277,46 @@ def test_fp32_weights_are_widened_to_fp64_and_rounded_ones_to_fp32():
     step = made()
     assert parity.upcast(step, configuration()) == ""
     assert step.run().dtype is torch.float32
+
+
+# --- weights as published -------------------------------------------------------------------------------------
+
+
+def test_a_model_published_in_fp32_is_judged_against_the_weights_before_they_were_rounded():
+    half = configuration("bf16")
+    assert parity.truth_configuration(half, "fp32").dtype == "fp32"
+    assert parity.truth_configuration(half).dtype == "bf16"
+    assert parity.truth_configuration(configuration("amp-bf16"), "fp32").dtype == "fp32"
+    assert not parity.as_published(configuration("amp-bf16"), "fp32")
+
+
+def test_weights_rounded_after_a_rewrite_pass_beside_weights_rounded_before_it_and_a_wrong_rewrite_does_not(tmp_path):
+    """A per-column factor multiplied into the weights (as batch norm is folded) rounds them once more."""
+    factor = torch.rand(64, generator=torch.Generator().manual_seed(1)) + 0.5
+
+    class Scaled(Net):
+        def __init__(self):
+            super().__init__()
+            self.factor = torch.nn.Parameter(factor.clone())
+
+        def forward(self, values):
+            return self.second(torch.relu(self.first(values) * self.factor))
+
+    def build(dtype, change=lambda model: model):
+        torch.manual_seed(3)
+        model = change(Scaled().to(dtype))
+        return inference(model, (torch.randn(64, 16).to(dtype),), configuration(), CPU, samples=64)
+
+    def folded(model, wrong=1.0):
+        with torch.no_grad():
+            model.first.weight.mul_(model.factor.unsqueeze(1))
+            model.first.bias.mul_(model.factor * wrong)
+            model.factor.fill_(1.0)
+        return model
+
+    base = saved(build(torch.bfloat16), tmp_path / "base")
+    truth = saved(build(torch.float32), tmp_path / "truth", truth_of=configuration())
+    good = saved(build(torch.bfloat16, folded), tmp_path / "good")
+    bad = saved(build(torch.bfloat16, lambda model: folded(model, 1.05)), tmp_path / "bad")
+    assert parity.judge(base, good, truth, configuration()).passed
+    assert not parity.judge(base, bad, truth, configuration()).passed

@@ -111,6 +111,7 @@ def _workload(name: str, about: str, architecture: Callable[[bool], Any], **defa
         modes=("infer", "train"),
         options=frozenset({"layout"}) if defaults.get("layout") else frozenset(),
         sample="images",
+        weights_dtype="fp32",  # as torchvision publishes them
     )
 
 
