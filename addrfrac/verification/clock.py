@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,9 @@ from addrfrac.verification.records import Status
 
 RELATIVE_TOLERANCE = 0.10
 ABSOLUTE_TOLERANCE_US = 5.0
-HOST_CALL_US = 100.0
-"""What launching one call may cost the host beside the device. Honest Triton launchers took up to 51 us a call
-on an H200 (kernels of 3 to 90 us); what hides below this is left to the trace, which sees every stream."""
+HOST_CALL_US = 50.0
+"""What one call may cost beside the device though it is queued while the device is held: what the end of a call and
+the waiting for it cost differs between calls; what hides below this is left to the trace, which sees every stream."""
 HOST_REPLAY_US = 100.0
 """What starting a row of graph replays may cost the host, once."""
 BATCH_NOISE = 0.05
@@ -27,8 +28,12 @@ PEAK_HEADROOM = 1.15
 """A measured peak may itself be this much too low."""
 SMALLEST_FLOOR_US = 5.0
 """A floor of a few microseconds is all launch overhead and refutes nothing."""
-ATTEMPTS = 3
-"""A block that disagrees is measured again: a machine hiccups once, a false claim is false each time."""
+ATTEMPTS = 5
+"""A block that disagrees is measured again: a machine hiccups for a while, a false claim is false each time."""
+PAUSE_S = 0.05
+"""Before the first repeat, twice as long before each further one: a driver that starts or ends another process slows
+everybody down for a tenth of a second."""
+LONGEST_HOLD_US = 3_000.0
 _FEWEST_UNROLLED, _MOST_UNROLLED = 8, 256
 _UNROLLED_US = 1_500.0
 _UNROLLED_BYTES = 1 << 30
@@ -135,11 +140,17 @@ def settle(measured: Callable[[], Claim], attempts: int = ATTEMPTS) -> Settled:
         if status is Status.PASSED or len(discarded) + 1 >= attempts:
             return Settled(status=status, detail=detail, call_us=call, discarded=tuple(discarded))
         discarded.append(detail)
+        time.sleep(PAUSE_S * 2 ** (len(discarded) - 1))
 
 
 def too_small(call_us: float, graph_us: float | None) -> bool:
     """Whether neither a single call nor an unrolled graph can time it."""
     return call_us < SMALLEST_SINGLE_CALL_US and graph_us is None
+
+
+def hold_for(host_us: float, least_us: float) -> float:
+    """How long the device is held before a call that takes the host so long to launch: twice that, within reason."""
+    return min(max(least_us, 2.0 * host_us), LONGEST_HOLD_US)
 
 
 def calls_in_block(call_us: float, most: int = 24) -> int:

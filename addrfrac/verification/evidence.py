@@ -55,7 +55,7 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
         written_here = frame.f_code.co_filename == module_file or frame.f_code.co_filename.startswith("<")
-        if module_file and not written_here:
+        if module_file and (not written_here or _of_the_interpreter(frame.f_globals)):
             return None
         if event == "exception" and argument[0] not in (StopIteration, GeneratorExit):
             swallowed.append(f"{argument[0].__name__}: {str(argument[1])[:120]}")
@@ -82,6 +82,13 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
         "swallowed": swallowed[:5],
         "kernels": [],  # those of a device are traced in a process of its own
     }
+
+
+def _of_the_interpreter(names: dict[str, Any]) -> bool:
+    """Whether a frame's globals are those of a module of the standard library: `<frozen os>` is nobody's source."""
+    name = str(names.get("__name__", ""))
+    module = sys.modules.get(name)
+    return name.partition(".")[0] in sys.stdlib_module_names - {"__main__"} and getattr(module, "__dict__", 0) is names
 
 
 def _recorded_below(model: Any, arguments: Any) -> set[str]:

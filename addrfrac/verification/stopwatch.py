@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from addrfrac.verification import clock
+from addrfrac.verification import clock, timed
 from addrfrac.verification.clock import Claim, Settled, distinct_bytes, judge_claim, net, settle
 from addrfrac.verification.closeness import yardstick
 from addrfrac.verification.exam import Exam, Trial
@@ -69,6 +69,9 @@ class Bench:
     checks: list[Check] = field(default_factory=list)
     warm_us: list[float] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)
+    hold_us: float = 0.0
+    """How long the device is held before each call, of whatever side; 0 until that and how calls are launched is
+    decided, which is once for all sides and processes: only figures of one kind are compared."""
     unrolled: int = 0
     """Calls in one graph; 0 where single calls are timed."""
     too_small: str = ""
@@ -201,6 +204,8 @@ def time_turns(bench: Bench, seats: dict[str, Seat]) -> None:
     first = _first_block(bench, seats)
     if first is None:
         return
+    if not bench.hold_us:
+        _decide(bench, seats, first)
     for name in order_of_turns(list(bench.sides), bench.rounds):
         side = bench.sides[name]
         if side.note or _rejected(bench) or bench.too_small:
@@ -234,15 +239,36 @@ def _ask(handle: Handle, phase: str, variant: str, **request: Any) -> dict[str, 
 
 
 def _first_block(bench: Bench, seats: dict[str, Seat]) -> float | None:
-    """About what a call takes; decides whether single calls can be timed. None where the claim is false already."""
+    """About what a call takes; None where the claim is false already."""
     settled, _ = _settled_calls(bench, bench.sides[CANDIDATE], seats["candidate"], seats["baseline"], _FIRST_CALLS)
     if settled.status is not Status.PASSED:
         bench.checks.append(_check("clock", settled.status, settled.detail))
         return None
-    small = settled.call_us < clock.SMALLEST_SINGLE_CALL_US and bench.server.device == "cuda"
-    if small and not bench.unrolled:
-        bench.unrolled = clock.unrolled_calls(settled.call_us, _bytes_each(bench.trials[0]))
     return settled.call_us
+
+
+def _decide(bench: Bench, seats: dict[str, Seat], first_us: float) -> None:
+    """Whether single calls are timed, and how long the device is held before each: alike for all sides."""
+    bench.hold_us = timed.HOLD_US
+    if bench.server.device != "cuda":
+        return
+    if first_us < clock.SMALLEST_SINGLE_CALL_US:
+        bench.unrolled = clock.unrolled_calls(first_us, _bytes_each(bench.trials[0]))
+        return
+    slowest = 0.0
+    for side in bench.sides.values():
+        seat = seats["candidate" if side.name == CANDIDATE else "baseline"]
+        if side.note:
+            continue
+        try:
+            answer = _settled_calls(bench, side, seat, seats["baseline"], _FIRST_CALLS)[1]
+        except ReferenceRaised as error:
+            if side.name == CANDIDATE:
+                raise
+            side.note = f"could not run: {str(error)[:120]}"
+            continue
+        slowest = max(slowest, float(answer["host_us"]))
+    bench.hold_us = clock.hold_for(slowest, timed.HOLD_US)
 
 
 def _bytes_each(trial: Trial) -> int:
@@ -271,24 +297,28 @@ def _settled_calls(bench: Bench, side: Timed, seat: Seat, baseline: Seat, calls:
     """A block of calls, measured again where it disagrees with this side's clock; the last answer."""
     answer: dict[str, Any] = {}
     mine = side.name == CANDIDATE
+    hold_us = (bench.hold_us or timed.HOLD_US) / 2
 
     def measured() -> Claim:
-        nonlocal answer
+        nonlocal answer, hold_us
+        hold_us = min(2 * hold_us, clock.LONGEST_HOLD_US)  # a repeat hides more of what launching costs the host
         order = _Order(len(seat.keys), calls)
         request = {"flush_bytes": bench.flush_bytes, "keys": seat.keys, "vary": bench.vary, "keep": order.kept}
-        common = {"order": order.contents, "seeds": order.seeds, "cold": True, "flush_bytes": bench.flush_bytes}
+        common: dict[str, Any] = {"order": order.contents, "seeds": order.seeds, "cold": True, "hold_us": hold_us}
+        common["flush_bytes"] = bench.flush_bytes
         _ask(seat.handle, "prepare", side.name, **request | {"keep": len(order.keep)})
         run = common | {"keep": order.keep}
         empty_batch_us = 1e6 * float(_ask(seat.handle, "run", side.name, **run, empty=True)["elapsed_s"])
-        batch_us = 1e6 * float(_ask(seat.handle, "run", side.name, **run, empty=False)["elapsed_s"])
+        ran = _ask(seat.handle, "run", side.name, **run, empty=False)
+        batch_us = 1e6 * float(ran["elapsed_s"])
         if mine and bench.server.device == "cuda" and calls > _FIRST_CALLS:
             warm = _Order(len(seat.keys), calls)
             again = run | {"order": warm.contents, "seeds": warm.seeds, "keep": [], "cold": False}
             _ask(seat.handle, "run", side.name, **again, empty=False)
         if mine and baseline.keys:  # an empty block that nothing of the candidate's can have lengthened
-            empty_batch_us = min(empty_batch_us, _trusted_empty_us(bench, baseline, order))
+            empty_batch_us = min(empty_batch_us, _trusted_empty_us(bench, baseline, order, hold_us))
         answer = _ask(seat.handle, "finish", side.name)
-        answer["kept"] = order.kept
+        answer |= {"kept": order.kept, "host_us": ran["host_us"]}
         events = [float(us) for us in answer["full_us"]]
         if len(events) != calls:
             raise WorkerFailure(Status.TAMPERED, f"{len(events)} times for {calls} calls")
@@ -326,11 +356,12 @@ class _Order:
         return [(self.contents[call], self.seeds[call]) for call in self.keep]
 
 
-def _trusted_empty_us(bench: Bench, baseline: Seat, order: _Order) -> float:
+def _trusted_empty_us(bench: Bench, baseline: Seat, order: _Order, hold_us: float) -> float:
     """The empty block in the baseline's process."""
     request = {"flush_bytes": bench.flush_bytes, "keys": baseline.keys, "vary": bench.vary, "keep": len(order.keep)}
     _ask(baseline.handle, "prepare", "eager-strict", **request)
-    run = {"order": order.contents, "seeds": order.seeds, "cold": True, "flush_bytes": bench.flush_bytes}
+    run: dict[str, Any] = {"order": order.contents, "seeds": order.seeds, "cold": True, "hold_us": hold_us}
+    run["flush_bytes"] = bench.flush_bytes
     return 1e6 * float(_ask(baseline.handle, "run", "eager-strict", **run, keep=order.keep, empty=True)["elapsed_s"])
 
 
@@ -382,6 +413,8 @@ def _unrolled_block(bench: Bench, side: Timed, seat: Seat, baseline: Seat, _firs
         rows = max(3, min(200, int(_ROW_US / replay)))
         empty = min(float(_ask(seat.handle, "repeat", side.name, count=0)["elapsed_s"]) for _ in range(2))
         row = float(_ask(seat.handle, "repeat", side.name, count=rows)["elapsed_s"])
+        if mine and calls * _bytes_each(bench.trials[0]) < bench.cache_bytes / 2:  # nothing evicts what a row uses
+            bench.warm_us.append(1e6 * max(0.0, row - empty) / rows / calls)
         return Claim(
             call_us=(replay,) * rows,
             batch_us=1e6 * row,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,8 +24,10 @@ from addrfrac.verification import channel
 _clock = time.perf_counter_ns
 _flush: dict[str, torch.Tensor] = {}
 _generators: dict[str, torch.Generator] = {}
-_HOLD_CYCLES = 200_000
-"""About 0.1 ms: the launch is queued before the device comes to it, with the cache as it is."""
+_CYCLES_PER_US = 2_000
+"""At about 2 GHz; a hold that is a little longer or shorter is as good."""
+HOLD_US = 200.0
+"""The device is kept busy this long before a call, so that the call is queued before the device comes to it."""
 _WARM_UP_NS = 30_000_000
 _COPY_BYTES = 1 << 29
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
@@ -94,7 +98,7 @@ def prepare_block(state: Any, message: dict[str, Any]) -> dict[str, Any]:
         output = _warm_up(state, block)
         kept = _tensors_of(output)
         block.held = [[torch.empty_like(t) for t in kept] for _ in range(int(message["keep"]) + 1)]
-        settle(state.device, cold=True, flush_bytes=int(message["flush_bytes"]))
+        settle(state.device, cold=True, flush_bytes=int(message["flush_bytes"]), hold_us=1.0)
     _wait(state.device)
     return {}
 
@@ -120,45 +124,65 @@ def _laid_out(state: Any, message: dict[str, Any], copies: int) -> Block:
 
 
 def _warm_up(state: Any, block: Block) -> Any:
-    """Calls until the clocks have settled, at least three."""
+    """Calls until the clocks have settled, at least three and one on every storage that timed calls will see."""
     from addrfrac.verification.worker import seed_everything, unflatten
 
     seed_everything(1, fast=True)
     began, output = _clock(), None
-    for index in range(50):
+    least = max(3, len(block.live))
+    for index in range(max(50, least)):
         output = block.function(*unflatten(block.tree, block.live[index % len(block.live)]))
         _wait(state.device)
-        if index >= 2 and _clock() - began > _WARM_UP_NS:
+        if index + 1 >= least and _clock() - began > _WARM_UP_NS:
             break
     return output
 
 
 def run_block(state: Any, message: dict[str, Any]) -> dict[str, Any]:
-    """The calls themselves: new content, flush, start, call, end; then wait for the device."""
+    """The calls themselves: new content, flush, hold, start, call, end, wait for every stream of the device.
+
+    Each call begins on an idle device and is queued while the device is held, so that what a block takes beyond an
+    empty one is what the calls took on the device in whatever stream, not what launching them cost the host.
+    """
     from addrfrac.verification.worker import seed_everything, unflatten
 
     block = session(state).blocks[str(message["variant"])]
     keep = {call: position for position, call in enumerate(message["keep"])}
     empty, cold, flush_bytes = bool(message["empty"]), bool(message["cold"]), int(message["flush_bytes"])
-    stamps = _Stamps(state.device)
+    hold_us = float(message.get("hold_us", HOLD_US))
+    stamps, host_us = _Stamps(state.device), []
     block.stamps["empty" if empty else "full" if cold or state.device.type == "cpu" else "warm"] = stamps
-    with torch.no_grad(), flags(block.name):
+    with torch.no_grad(), flags(block.name), no_collection():
         for index, (content, seed) in enumerate(zip(message["order"], message["seeds"], strict=True)):
             target = block.live[index % len(block.live)]
             write(target, block.staged[content], block.vary, int(seed))
             _restore(block.buffers)
             seed_everything(int(seed), fast=True)
-            settle(state.device, cold=cold, flush_bytes=flush_bytes)
             arguments = unflatten(block.tree, target)
             output = block.held[-1]
+            settle(state.device, cold=cold, flush_bytes=flush_bytes, hold_us=hold_us)
+            launched = _clock()
             stamps.start()
             if not empty:
                 output = block.function(*arguments)
             stamps.stop()
+            host_us.append((_clock() - launched) / 1e3)
             if index in keep:
                 _keep(block.held[keep[index]], output)
-    _wait(state.device)
-    return {}
+            _wait(state.device)
+    return {"host_us": statistics.median(host_us)}
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage is collected amid a block: some milliseconds at a time that are nobody's."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _keep(mine: list[torch.Tensor], output: Any) -> None:
@@ -213,12 +237,13 @@ def replay_block(state: Any, message: dict[str, Any]) -> dict[str, Any]:
         for seeds in message["seeds"]:
             for target, content, seed in zip(block.live, message["order"], seeds, strict=True):
                 write(target, block.staged[content], block.vary, int(seed))
-            settle(state.device, cold=True, flush_bytes=int(message["flush_bytes"]))
+            settle(state.device, cold=True, flush_bytes=int(message["flush_bytes"]), hold_us=HOLD_US)
             empty.start()
             empty.stop()
             stamps.start()
             block.graph.replay()
             stamps.stop()
+            torch.cuda.synchronize()
         for position, call in enumerate(message["keep"]):
             _keep(block.held[position], block.outputs[call])
     torch.cuda.synchronize()
@@ -228,9 +253,10 @@ def replay_block(state: Any, message: dict[str, Any]) -> dict[str, Any]:
 def repeat_block(state: Any, message: dict[str, Any]) -> dict[str, Any]:
     """Replays in a row for the parent's clock; none for an empty row."""
     block = session(state).blocks[str(message["variant"])]
-    for _ in range(int(message["count"])):
-        block.graph.replay()
-    torch.cuda.synchronize()
+    with no_collection():
+        for _ in range(int(message["count"])):
+            block.graph.replay()
+        torch.cuda.synchronize()
     return {}
 
 
@@ -454,15 +480,14 @@ class _Stamps:
         return [(end - begin) / 1e3 for begin, end in self.pairs]
 
 
-def settle(device: torch.device, *, cold: bool, flush_bytes: int) -> None:
+def settle(device: torch.device, *, cold: bool, flush_bytes: int, hold_us: float) -> None:
     """The cache as the next call is to find it, and the device busy while that call is launched."""
     if device.type != "cuda":
         return
     if cold:
         reset_persisting()
         flush(device, flush_bytes)
-    else:
-        torch.cuda._sleep(_HOLD_CYCLES)  # type: ignore[no-untyped-call]
+    torch.cuda._sleep(int(hold_us * _CYCLES_PER_US))  # type: ignore[no-untyped-call]
 
 
 def flush(device: torch.device, size_bytes: int) -> None:

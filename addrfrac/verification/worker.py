@@ -101,6 +101,8 @@ def _settle(folder: Path) -> None:
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"):
         os.environ[name] = str(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    for name in ("LOGNAME", "USER"):  # its user id has no entry in the machine's list of users
+        os.environ[name] = "user"
     tempfile.tempdir = str(folder)
     sys.argv = ["python"]
     os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # the server's; its name alone would tell of a check

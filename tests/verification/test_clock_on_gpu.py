@@ -106,7 +106,7 @@ def test_an_empty_window_is_short_and_a_flush_leaves_the_cache_cold():
         stamps = timed._Stamps(device)
         for _ in range(12):
             x.sum()
-            timed.settle(device, cold=name == "cold", flush_bytes=4 * cache)
+            timed.settle(device, cold=name == "cold", flush_bytes=4 * cache, hold_us=100.0)
             stamps.start()
             if name != "empty":
                 x.sum()

@@ -40,6 +40,8 @@ class Device:
         self.graph: Graph | None = None
         self.write_us = 12.0
         self.stall_at: set[int] = set()
+        self.slow_host: tuple[float, float] = (0.0, 0.0)
+        """From when to when the host is twenty times as slow: a driver that starts or ends another process."""
         self.writes = 0
         self.after: list[Callable[[], None]] = []
         self.mine = False
@@ -54,7 +56,8 @@ class Device:
         if self.graph is not None:
             self.graph.nodes.append((us, work, stream))
             return
-        self.host += self._length(host_us)
+        slow = 20.0 if self.slow_host[0] < self.host < self.slow_host[1] else 1.0
+        self.host += slow * self._length(host_us)
         self.run(us, work, stream)
 
     def run(self, us: float, work: Callable[[], Any], stream: str) -> None:
@@ -132,7 +135,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
             "current_stream": Stream,
             "stream": lambda _stream: contextlib.nullcontext(),
             "synchronize": device.synchronize,
-            "_sleep": lambda _cycles: device.kernel(100.0, lambda: None),
+            "_sleep": lambda cycles: device.kernel(cycles / timed._CYCLES_PER_US, lambda: None),
         }.items():
             monkeypatch.setattr(cuda, name, value)
         monkeypatch.setattr(timed, "flush", lambda *_: device.kernel(60.0, lambda: None))
@@ -148,6 +151,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
 
         monkeypatch.setattr(timed, "write", write)
         monkeypatch.setattr(timed, "_WARM_UP_NS", 0)
+        monkeypatch.setattr(clock, "PAUSE_S", 0.0)
         monkeypatch.setattr(clock, "_MOST_UNROLLED", 64)
         monkeypatch.setattr(worker.tripwires, "functions", dict)
         monkeypatch.setattr(worker.tripwires, "settings", dict)
@@ -307,6 +311,31 @@ def joined_stream(device: Device, us: float) -> Callable[[torch.Tensor], torch.T
     return forward
 
 
+def compiled_for_each_pointer(device: Device, us: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Like a launcher that compiles or loads something for the first call on any storage."""
+    honest, seen = one_kernel(device, us, host_us=40.0), set[int]()
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        if x.data_ptr() not in seen:
+            seen.add(x.data_ptr())
+            device.host += 9_000.0
+        return honest(x)
+
+    return forward
+
+
+def waits_for_itself(device: Device, us: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A call that waits for the device, as one that reads a number back does."""
+    honest = one_kernel(device, us)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        out = honest(x)
+        device.synchronize()
+        return out
+
+    return forward
+
+
 def replayed_graph(device: Device, us: float) -> Callable[[torch.Tensor], torch.Tensor]:
     kept: dict[str, Any] = {}
 
@@ -331,6 +360,12 @@ HONEST: dict[str, tuple[Callable[[Device], Callable[[torch.Tensor], Any]], float
     "a kernel of 30 us": (lambda d: one_kernel(d, 30.0), 29.0),
     "ten launches, bound by the host": (lambda d: several_kernels(d, 10, 3.0, 9.0), 29.0),
     "thirty launches, bound by the host": (lambda d: several_kernels(d, 30, 4.0, 8.0), 118.0),
+    "a launcher of half a millisecond": (lambda d: one_kernel(d, 110.0, host_us=460.0), 108.0),
+    "a launcher of half a millisecond, small": (lambda d: one_kernel(d, 4.0, host_us=460.0), 4.0),
+    "a hundred launches": (lambda d: several_kernels(d, 100, 2.0, 9.0), 200.0),
+    "compiled for each pointer": (lambda d: compiled_for_each_pointer(d, 20.0), 20.0),
+    "compiled for each pointer, long": (lambda d: compiled_for_each_pointer(d, 110.0), 108.0),
+    "one that waits for the device": (lambda d: waits_for_itself(d, 120.0), 120.0),
     "two streams, joined": (lambda d: joined_stream(d, 70.0), 70.0),
     "two streams of a small kernel, joined": (lambda d: joined_stream(d, 9.0), 9.0),
     "a graph that copies input and output": (lambda d: replayed_graph(d, 120.0), 125.0),
@@ -356,6 +391,48 @@ def test_one_stall_of_the_host_is_measured_again_and_no_disagreement(name, simul
         device.stall_at = {stall}
         bench = timed_on(device, make(device), tmp_path, span_us=span_us)
         assert not failures(bench), (stall, details(bench))
+
+
+@pytest.mark.parametrize("name", ["a long kernel", "a kernel of 30 us", "a hundred launches"])
+@pytest.mark.parametrize("begins", [2_000.0, 12_000.0, 30_000.0, 60_000.0])
+def test_a_host_that_is_slow_for_a_while_is_no_disagreement(name, begins, simulate, tmp_path):
+    make, span_us = HONEST[name]
+    device = simulate()
+    device.slow_host = (begins, begins + 40_000.0)
+    bench = timed_on(device, make(device), tmp_path, span_us=span_us)
+    assert not failures(bench), details(bench)
+
+
+@pytest.mark.parametrize("host_us", [5.0, 60.0, 150.0, 400.0])
+@pytest.mark.parametrize("us", [8.0, 90.0])
+def test_the_figure_is_the_device_s_whatever_launching_costs(us, host_us, simulate, tmp_path):
+    device = simulate()
+    bench = timed_on(device, one_kernel(device, us, host_us=host_us), tmp_path, span_us=us)
+    assert not failures(bench), details(bench)
+    assert bench.sides[stopwatch.CANDIDATE].blocks[0] == pytest.approx([us, us], rel=0.15)
+    assert bench.sides["eager-strict"].blocks[0] == pytest.approx([40.0, 40.0], rel=0.05)
+    assert bool(bench.unrolled) == (us < SMALLEST_SINGLE_CALL_US)
+
+
+def test_how_calls_are_launched_is_decided_once_for_all_processes(simulate, tmp_path):
+    device = simulate()
+    us = 70.0
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        device.kernel(us, lambda: out.copy_(answer_to(x)))
+        return out
+
+    bench = timed_on(device, forward, tmp_path, span_us=None)
+    us, held = 20.0, bench.hold_us
+    mine, theirs = (Handle(device, model, bench.trials, tmp_path) for model in (forward, Reference(device)))
+    for side in bench.sides.values():
+        side.blocks.append([])
+    handles = {"candidate": mine, "baseline": theirs}
+    stopwatch.time_turns(bench, {k: stopwatch.Seat(handle=h, keys=h.keys) for k, h in handles.items()})  # type: ignore[arg-type]
+    assert not bench.unrolled
+    assert bench.hold_us == held
+    assert not any(side.note for side in bench.sides.values())
 
 
 def test_short_calls_are_timed_in_an_unrolled_graph_and_their_figure_is_the_device_s(simulate, tmp_path):
