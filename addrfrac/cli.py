@@ -286,6 +286,9 @@ def report(
     if any(path.name in ("verdicts.json", "selftest.json") for path in runs):
         _deliver_verdicts(runs, format, output)
         return
+    if any(path.name == "bench.json" or (path / "bench.json").exists() for path in runs):
+        _deliver_suite(runs, format, output)
+        return
     _deliver([store.load(path) for path in runs], format, output, shared_plotly=shared_plotly)
 
 
@@ -307,6 +310,22 @@ def _deliver_verdicts(paths: Sequence[Path], format: Format | None, output: Path
         _write(verification.render_terminal(saved), output)
     else:
         raise AddrfracError(f"verdicts have no {chosen} form: use terminal, json or html")
+
+
+def _deliver_suite(paths: Sequence[Path], format: Format | None, output: Path | None) -> None:
+    """What `addrfrac bench` saved, rendered again."""
+    from addrfrac.bench import page, results, table
+
+    suite = results.load_several(paths)
+    chosen = _format(format, output)
+    if chosen is Format.HTML:
+        _write(page.page_of(suite), output)
+    elif chosen is Format.JSON:
+        _write(results.encode(suite).decode(), output)
+    elif chosen is Format.TERMINAL:
+        _write("\n".join(table.suite_lines(suite)) + "\n", output)
+    else:
+        raise AddrfracError(f"a benchmark has no {chosen} form: use terminal, json or html")
 
 
 @app.command()
@@ -678,6 +697,90 @@ def device(
         typer.echo(line)
     typer.echo(f"saved     {output}")
     typer.echo(f"use it    addrfrac profile WORKLOAD --floors {output}")
+
+
+bench_app = typer.Typer(
+    help="Suites of kernel problems against the baselines that production uses.", no_args_is_help=True
+)
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("list")
+def bench_list() -> None:
+    """The problems of DLRM-Bench with what they train, what does them in production, and their solutions."""
+    from addrfrac.bench.table import problem_lines
+
+    for line in problem_lines():
+        typer.echo(line)
+
+
+@bench_app.command("dlrm")
+def bench_dlrm(
+    problem: Annotated[
+        str | None, typer.Option("--problem", metavar="N[,N...]", help="Numbers or names. [default: all]")
+    ] = None,
+    solutions: Annotated[
+        str, typer.Option(metavar="NAME|DIR[,...]", help="A shipped set, or a folder of ModelNew files.")
+    ] = "first",
+    size: Annotated[str, typer.Option(metavar="SIZE[,...]", help="tiny, small, medium or production.")] = "medium",
+    indices: Annotated[str, typer.Option(metavar="KIND[,...]", help="uniform, zipf or both.")] = "uniform",
+    protocol: Annotated[Protocol, typer.Option(help="Whose rules decide what is right.")] = Protocol.ADDRFRAC,
+    device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda where there is one.")] = None,
+    processes: Annotated[int, typer.Option(metavar="N", help="An arm; a claim rests on three.")] = 3,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Blocks a process, in turns.")] = 6,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Verified at a time; 0: half of the cores.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in -o stopped.")] = False,
+    compile: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="torch.compile as a baseline. [default: on a GPU]")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Without it nothing counts as right.")] = True,
+    time: Annotated[bool, typer.Option("--time/--no-time", help="Only verify.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer of the verifier's trials.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one answer may take.")] = 120.0,
+    floors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A device model that `addrfrac device` saved.")
+    ] = None,
+    runs: Annotated[
+        str | None, typer.Option(metavar="DIR[,...]", help="Profiled models to project the suite's wins onto.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where results are kept.")] = Path(
+        "runs/bench-dlrm"
+    ),
+    quiet: QuietOption = False,
+) -> None:
+    """Verify every solution, time it beside every baseline, and say what share wins and by how much."""
+    from addrfrac.bench import dlrm, page, table
+    from addrfrac.device_model import load_device_model
+    from addrfrac.environment import has_cuda
+
+    where = str(device) if device is not None else "cuda" if has_cuda() else "cpu"
+    request = dlrm.Request(
+        problems=_list(problem),
+        solutions=_list(solutions),
+        sizes=_list(size),
+        indices=_list(indices),
+        protocol=str(protocol),
+        device=where,
+        processes=processes,
+        rounds=rounds,
+        jobs=jobs,
+        resume=resume,
+        compile=where == "cuda" if compile is None else compile,
+        verify=verify,
+        quick=quick,
+        time=time,
+        timeout_s=timeout,
+        device_model=load_device_model(floors) if floors is not None else None,
+        directory=output,
+        command=_command(),
+    )
+    models = [str(path) for path in _list(runs)]
+    suite = dlrm.run(request, _progress(quiet))
+    for line in table.suite_lines(suite, models):
+        typer.echo(line)
+    page.write(suite, output / "report.html", models)
+    typer.echo(f"saved  {output / 'bench.json'}, evaluations.jsonl and report.html")
+    typer.echo(f"again  addrfrac report {output}")
 
 
 def main() -> None:

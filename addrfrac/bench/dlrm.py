@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from addrfrac import __version__, environment, measure, stats
-from addrfrac.arms import Arm, Job
-from addrfrac.bench import contest, results, score
+from addrfrac import __version__, environment, stats
+from addrfrac.bench import judging, results, score, timing
 from addrfrac.bench.contest import Contestant
+from addrfrac.bench.floor import floor_us
 from addrfrac.bench.records import SCHEMA, Evaluation, Judged, Solution, Suite
 from addrfrac.bench.solutions import find_solutions
+from addrfrac.bench.timing import CANDIDATE, Crew, Taken
 from addrfrac.dlrm_bench import SIZES, Problem, find_problem, problems
 from addrfrac.errors import AddrfracError
-from addrfrac.records import ArmTimes, Configuration, Gain, Range
-from addrfrac.verification.records import Status
+from addrfrac.records import ArmTimes, DeviceModel, Environment, Gain, Range
 
 Progress = Callable[[str], None]
-VERIFY_SIZE = "tiny"
-"""The verifier varies shapes, contents and parameters dozens of times; the timed size is looked at apart."""
-LIE, LIE_US = 1.15, 5.0
-"""A step may take this much more by the parent's clock than its process says."""
-CANDIDATE = "solution"
+TIMED_THOUGH_REFUSED = ("shape-specialised", "unverifiable", "incomplete", "not verified")
+"""What is right as the problem gives it, or was not judged, is timed all the same; it counts as no pass."""
+CPU_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,50 +40,84 @@ class Request:
     device: str = "cuda"
     processes: int = 3
     rounds: int = 6
+    jobs: int = 0
+    """Verified at a time; 0: half of the cores, at most eight."""
     resume: bool = False
     compile: bool = True
     verify: bool = True
+    quick: bool = False
+    """Fewer of the verifier's distributions, shapes and repeats."""
+    time: bool = True
     timeout_s: float = 120.0
+    device_model: DeviceModel | None = None
     directory: Path = Path("runs/bench-dlrm")
     command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One evaluation to be made."""
+
+    problem: Problem
+    solution: Solution
+    size: str
+    indices: str
+    """'-' where the problem has no ids."""
+    key: str
+
+    @property
+    def label(self) -> str:
+        many = f" sample {self.solution.sample}" if self.solution.sample else ""
+        ids = "" if self.indices == "-" else f" {self.indices}"
+        return f"{self.problem.number:02d} {self.problem.name} {self.size}{ids} · {self.solution.name}{many}"
 
 
 def run(request: Request, progress: Progress) -> Suite:
     """The suite. Raises AddrfracError for a request that cannot be met; a solution that fails is a result."""
     wanted = [find_problem(key) for key in request.problems] if request.problems else list(problems())
     _check(request)
+    if request.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before any process that will import triton is started
+    place = environment.describe(environment.torch_device(request.device), ())
     found = [solution for source in request.solutions for solution in find_solutions(source, wanted)]
+    cases = list(_cases(found, request, place))
     kept = results.read(request.directory) if request.resume else {}
     results.keep_whole_lines(request.directory, kept.values())
-    place = environment.describe(environment.torch_device(request.device), ())
-    verdicts: dict[str, Judged] = {}
-    done: list[Evaluation] = []
-    cases = [(s, size, indices) for s in found for size in request.sizes for indices in _kinds(s, request)]
-    for number, (solution, size, indices) in enumerate(cases, 1):
-        problem = find_problem(solution.problem)
-        key = _key(problem, solution, size, indices, request, place)
-        label = f"{number}/{len(cases)} {problem.number} {problem.name} · {solution.name}"
-        if key in kept:
-            progress(f"{label} · {size} · {indices}: kept from the last run")
-            done.append(kept[key])
-            continue
-        progress(f"{label} · {size} · {indices}")
-        evaluation = _evaluate(problem, solution, size, indices, request, verdicts, key)
-        results.append(request.directory, evaluation)
-        done.append(evaluation)
-    suite = Suite(
+    verdicts = _verdicts(cases, kept, request, place, progress)
+    done: dict[str, Evaluation] = {}
+    with Crew(request.device, request.timeout_s) as crew:
+        for number, case in enumerate(cases, 1):
+            judged = verdicts.get(judging.key_of(case.problem, case.solution, request, place), judging.UNVERIFIED)
+            label = f"{number}/{len(cases)} {case.label}"
+            if case.key in kept:
+                progress(f"{label}: kept from the last run")
+                done[case.key] = replace(kept[case.key], judged=judged if judged.known else kept[case.key].judged)
+                continue
+            progress(label)
+            evaluation = _evaluate(case, judged, request, crew, place)
+            progress(f"{label}: {outcome(evaluation)}")
+            results.append(request.directory, evaluation)
+            done[case.key] = evaluation
+            results.save(_suite(done.values(), request, place), request.directory)
+    suite = _suite(done.values(), request, place)
+    results.keep_whole_lines(request.directory, (kept | done).values())
+    results.save(suite, request.directory)
+    return suite
+
+
+def _suite(done: Iterable[Evaluation], request: Request, place: Environment) -> Suite:
+    rows = tuple(done)
+    return Suite(
         schema=SCHEMA,
         suite="dlrm",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         command=request.command,
         environment=place,
-        evaluations=tuple(done),
-        scores=score.scores(done),
+        evaluations=rows,
+        scores=score.scores(rows),
         notes=_notes(request),
     )
-    results.save(suite, request.directory)
-    return suite
 
 
 def _check(request: Request) -> None:
@@ -95,43 +127,69 @@ def _check(request: Request) -> None:
     for indices in request.indices:
         if indices not in ("uniform", "zipf"):
             raise AddrfracError(f"no index distribution {indices!r}; choose uniform or zipf")
-    if request.processes < 1:
-        raise AddrfracError("--processes must be at least 1")
+    if request.processes < 1 or request.rounds < 2:
+        raise AddrfracError("give at least 1 process and 2 rounds: the best baseline is chosen on one, told of another")
+    if not request.timeout_s > 0:
+        raise AddrfracError(f"a timeout of {request.timeout_s:g} s: give more than 0")
 
 
-def _kinds(solution: Solution, request: Request) -> tuple[str, ...]:
-    """The distributions that make a difference to the problem: '-' where it has no ids."""
-    text = find_problem(solution.problem).path.read_text()
-    return request.indices if "indices)" in text else ("-",)
+def _cases(found: Sequence[Solution], request: Request, place: Environment) -> Iterable[Case]:
+    """Size by size and problem by problem, the solutions of one problem beside each other."""
+    numbers = {solution.problem: find_problem(solution.problem) for solution in found}
+    by_number = sorted(found, key=lambda solution: numbers[solution.problem].number)
+    for size in request.sizes:
+        for indices in request.indices:
+            for solution in by_number:
+                problem = numbers[solution.problem]
+                kind = indices if has_ids(problem) else "-"
+                if kind == "-" and indices != request.indices[0]:
+                    continue
+                key = _key(problem, solution, size, kind, request, place)
+                yield Case(problem=problem, solution=solution, size=size, indices=kind, key=key)
 
 
-def _key(problem: Problem, solution: Solution, size: str, indices: str, request: Request, place: Any) -> str:
+def has_ids(problem: Problem) -> bool:
+    """Whether the distribution of ids makes a difference to it."""
+    return "indices)" in problem.path.read_text()
+
+
+def _key(problem: Problem, solution: Solution, size: str, indices: str, request: Request, place: Environment) -> str:
+    """Of everything that the times depend on; a verdict is kept by itself."""
     versions = sorted(place.versions.items())
+    timed = request.processes, request.rounds, request.compile, request.time
     return results.key_of(
-        SCHEMA, problem.path.read_text(), solution.text, size, indices, request.protocol, place.device, versions
-    )
+        SCHEMA, problem.path.read_text(), solution.text, solution.name, solution.sample, size, indices, timed,
+        place.device, versions,
+    )  # fmt: skip
 
 
-def _evaluate(
-    problem: Problem,
-    solution: Solution,
-    size: str,
-    indices: str,
+def _verdicts(
+    cases: Sequence[Case],
+    kept: Mapping[str, Evaluation],
     request: Request,
-    verdicts: dict[str, Judged],
-    key: str,
-) -> Evaluation:
+    place: Environment,
+    progress: Progress,
+) -> dict[str, Judged]:
+    """The verifier's word on every solution, by content: it does not depend on the size that is timed."""
+    if not request.verify:
+        return {}
+    pairs = {
+        judging.key_of(case.problem, case.solution, request, place): (case.problem, case.solution) for case in cases
+    }
+    return judging.judge_all(pairs, request, progress)
+
+
+def _evaluate(case: Case, judged: Judged, request: Request, crew: Crew, place: Environment) -> Evaluation:
     began = time.monotonic()
-    judged = _judged(problem, solution, request, verdicts)
     blank = Evaluation(
         schema=SCHEMA,
-        key=key,
-        number=problem.number,
-        problem=problem.name,
-        size=size,
-        indices=indices,
-        solution=solution.name,
-        sample=solution.sample,
+        key=case.key,
+        number=case.problem.number,
+        problem=case.problem.name,
+        size=case.size,
+        indices=case.indices,
+        solution=case.solution.name,
+        sample=case.solution.sample,
         judged=judged,
         error=None,
         error_limit=None,
@@ -147,155 +205,127 @@ def _evaluate(
         floor_us=Range(low=None, high=None),
         peak_bytes=None,
         baseline_peak_bytes=None,
-        failure="" if judged.passed else f"not timed: {judged.status}",
+        failure="",
         seconds=0.0,
-        extra={"library": _library(problem), "path": solution.path},
+        extra={"library": libraries(case.problem), "path": case.solution.path, "trains": trains(case.problem)},
     )
-    if judged.passed or not request.verify:
-        blank = _timed(blank, problem, solution, request)
-    return replace(blank, seconds=round(time.monotonic() - began, 2))
+    if not request.time:
+        evaluation = replace(blank, failure="not timed: left out by --no-time")
+    elif judged.passed or judged.status in TIMED_THOUGH_REFUSED:
+        evaluation = _timed(blank, case, request, crew, place)
+    else:
+        evaluation = replace(blank, failure=f"not timed: {judged.status}")
+    return replace(evaluation, seconds=round(time.monotonic() - began, 2))
 
 
-def _library(problem: Problem) -> list[str]:
+def libraries(problem: Problem) -> list[str]:
+    """Names of the operators that do a problem in production."""
     from addrfrac.dlrm_bench.baselines import makers
 
     return list(makers(problem.name))
 
 
-# --- verified -------------------------------------------------------------------------------------------------
-
-
-def _judged(problem: Problem, solution: Solution, request: Request, verdicts: dict[str, Judged]) -> Judged:
-    """The verifier's word, once a solution: it does not depend on the size that is timed."""
-    key = results.key_of(problem.name, solution.text)
-    if key not in verdicts:
-        verdicts[key] = _verify(problem, solution, request) if request.verify else _unverified()
-    return verdicts[key]
-
-
-def _unverified() -> Judged:
-    return Judged(
-        protocol="none", status="not verified", reason="left out by --no-verify", precision="", labels=(), seconds=0.0
-    )
-
-
-def _verify(problem: Problem, solution: Solution, request: Request) -> Judged:
-    from addrfrac.verification.check import check_target
-    from addrfrac.verification.processes import start_server
-    from addrfrac.verification.protocols import find_protocol
-    from addrfrac.verification.sources import Source, Target
-
-    target = Target(
-        name=problem.name, problem=Source(text=at_size(problem, VERIFY_SIZE)), solution=Source(text=solution.text)
-    )
-    with start_server(request.device) as server:
-        verdict = check_target(
-            server, target, find_protocol(request.protocol), timeout_s=request.timeout_s, timing=False
-        )
-    return Judged(
-        protocol=verdict.protocol,
-        status=Status(verdict.status).value,
-        reason=verdict.reason,
-        precision=str(verdict.precision.value),
-        labels=tuple(label.value for label in verdict.labels),
-        seconds=round(verdict.seconds, 2),
-    )
-
-
-def at_size(problem: Problem, size: str, indices: str = "uniform") -> str:
-    """The problem's text, its inputs of one size and distribution where none is asked for."""
-    return (
-        problem.path.read_text()
-        + "\n\n_of_inputs, _of_init = get_inputs, get_init_inputs\n\n\n"
-        + f"def get_inputs():\n    return _of_inputs({size!r}, {indices!r})\n\n\n"
-        + f"def get_init_inputs():\n    return _of_init({size!r})\n"
-    )
+def trains(problem: Problem) -> bool:
+    """Whether forward and backward are timed together."""
+    return "\nTRAINS = True" in problem.path.read_text()
 
 
 # --- timed ----------------------------------------------------------------------------------------------------
 
 
-def contestants(problem: Problem, solution: Solution, size: str, indices: str, request: Request) -> dict[str, Arm]:
-    """Every arm of a case by name: eager, compiled and library baselines and the solution, eager and as a graph."""
+def contestants(case: Case, request: Request) -> dict[str, Contestant]:
+    """Everybody of a case by name: eager, compiled and library baselines and the solution."""
     kinds = {"eager": "reference"}
     kinds |= {"compile": "compile"} if request.compile else {}
-    kinds |= {name: f"library:{name}" for name in _library(problem)}
+    kinds |= {name: f"library:{name}" for name in libraries(case.problem)}
     kinds |= {CANDIDATE: "solution"}
-    found = {}
-    for name, kind in kinds.items():
-        for graph in (False, True) if request.device == "cuda" else (False,):
-            who = Contestant(
-                problem=problem.name,
-                size=size,
-                indices="uniform" if indices == "-" else indices,
-                kind=kind,
-                text=solution.text if kind == "solution" else "",
-                graph=graph,
-            )
-            label = f"{name} + graph" if graph else name
-            found[label] = Arm(name=label, source=partial(contest.prepare, contestant=who))
-    return found
-
-
-def _timed(blank: Evaluation, problem: Problem, solution: Solution, request: Request) -> Evaluation:
-    """The evaluation with its times, or with the reason why there are none."""
-    arms = contestants(problem, solution, blank.size, blank.indices, request)
-    # TF32 on for everybody, where a dtype of fp32 lets it.
-    configuration = Configuration(
-        workload="contest", mode="infer", batch=1, dtype="tf32", layout="", execution="eager", device=request.device
-    )
-    job = Job(workload=contest.HERE, configuration=configuration, device=request.device)
-    told: dict[str, dict[str, Any]] = {}
-    ratios: dict[str, float] = {}
-
-    def visit(workers: Mapping[str, measure.Worker], taken: Mapping[str, measure.Series]) -> None:
-        for name, worker in workers.items():
-            told.setdefault(name, worker.ask(contest.facts_of))
-            if name.startswith(CANDIDATE):
-                ratios[name] = clock_ratio(worker)
-
-    try:
-        series = measure.measure_arms(
-            job,
-            list(arms.values()),
-            processes=request.processes,
-            rounds=request.rounds,
-            at_once=_at_once(problem, blank.size),
-            timeout=request.timeout_s + 120.0,
-            visit=visit,
+    return {
+        name: Contestant(
+            problem=case.problem.name,
+            size=case.size,
+            indices="uniform" if case.indices == "-" else case.indices,
+            kind=kind,
+            text=case.solution.text if kind == "solution" else "",
         )
-    except measure.Lost as lost:
-        return replace(blank, failure=f"not timed: {lost}")
-    times = {name: arm_times(one, contest.CALLS) for name, one in series.items() if one.blocks}
-    lost_arms = {name: one.lost[0] for name, one in series.items() if one.lost}
-    facts = next((told[name] for name in (CANDIDATE, f"{CANDIDATE} + graph") if name in told), {})
-    extra = blank.extra | {"lost": lost_arms, "calls": contest.CALLS}
-    if CANDIDATE not in times or "eager" not in times:
-        why = lost_arms.get(CANDIDATE) or lost_arms.get("eager") or "no block was timed"
-        return replace(blank, failure=f"not timed: {why}", extra=extra, arms=tuple(times.values()))
-    limit, error = facts.get("error_limit"), facts.get("error")
-    ratio = max(ratios.values(), default=None) if ratios else None
+        for name, kind in kinds.items()
+    }
+
+
+def parameter_bytes(problem: Problem, size: str) -> int:
+    """Of its model at that size, built without memory."""
+    import torch
+
+    module = problem.load()
+    with torch.device("meta"):
+        model = module.Model(*module.get_init_inputs(size))
+    return sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+
+
+def _timed(blank: Evaluation, case: Case, request: Request, crew: Crew, place: Environment) -> Evaluation:
+    """The evaluation with its times, or with the reason why there are none."""
+    everybody = contestants(case, request)
+    on_cpu = request.device == "cpu"
+    wanted = len(everybody) * request.processes
+    held = parameter_bytes(case.problem, case.size)
+    taken = timing.time_case(
+        crew,
+        everybody,
+        processes=request.processes,
+        rounds=min(request.rounds, CPU_ROUNDS) if on_cpu else request.rounds,
+        at_once=timing.room(held, place.device_memory_bytes if not on_cpu else None, wanted),
+    )
+    return judged_times(blank, taken, request.device_model)
+
+
+def judged_times(blank: Evaluation, taken: Taken, device_model: DeviceModel | None = None) -> Evaluation:
+    """The evaluation with what was measured: a lie, an error or a missing arm is its failure, in words."""
+    seated = taken.seated.get(CANDIDATE)
+    agreement = seated.agreement if seated is not None else None
+    calls = {name: said.calls for name, said in taken.seated.items()}
+    times = {name: arm_times(name, blocks, calls, taken) for name, blocks in taken.blocks.items()}
     evaluation = replace(
         blank,
-        error=error,
-        error_limit=limit,
-        agrees=None if error is None or limit is None else error <= limit,
+        error=agreement.error if agreement else None,
+        error_limit=agreement.limit if agreement else None,
+        agrees=agreement.agrees if agreement else None,
         arms=tuple(times.values()),
-        clock_ratio=ratio,
-        bytes=facts.get("bytes"),
-        flops=facts.get("flops"),
-        peak_bytes=times[CANDIDATE].peak_memory_bytes,
-        baseline_peak_bytes=times["eager"].peak_memory_bytes,
-        extra=extra,
+        clock_ratio=round(taken.ratio, 4) if taken.ratio is not None else None,
+        bytes=seated.bytes if seated else None,
+        flops=seated.flops if seated else None,
+        floor_us=floor_us(seated.bytes, seated.flops, blank.problem, device_model) if seated else blank.floor_us,
+        peak_bytes=taken.peaks.get(CANDIDATE),
+        baseline_peak_bytes=taken.peaks.get("eager"),
+        extra=blank.extra | {"lost": taken.lost, "calls": calls, "stage_seconds": taken.seconds} | _others(taken),
     )
-    if ratio is not None and ratio > LIE:
-        return replace(evaluation, failure=f"timing disagreement: {ratio:.2f} times what its process says")
+    if agreement is not None and not agreement.agrees:
+        return replace(evaluation, failure=f"wrong at this size: {agreement.reason}")
+    if taken.ratio is not None and taken.ratio > timing.LIE:
+        said = f"timing disagreement: a step takes {taken.ratio:.2f} times what its process says"
+        return replace(evaluation, failure=said)
+    if CANDIDATE not in times or "eager" not in times:
+        why = taken.lost.get(CANDIDATE) or taken.lost.get("eager") or "no block was timed"
+        return replace(evaluation, failure=f"not timed: {why}")
     return compared(evaluation, times)
 
 
+def _others(taken: Taken) -> dict[str, Any]:
+    """Errors of the other contestants, where they were compared."""
+    errors = {
+        name: said.agreement.error
+        for name, said in taken.seated.items()
+        if said.agreement is not None and name != CANDIDATE
+    }
+    wrong = [name for name, said in taken.seated.items() if said.agreement is not None and not said.agreement.agrees]
+    return {"errors": errors, "wrong": wrong}
+
+
 def compared(evaluation: Evaluation, times: Mapping[str, ArmTimes]) -> Evaluation:
-    """The evaluation with its gains: the best baseline is chosen on even blocks and reported on odd ones."""
-    baselines = [name for name in times if not name.startswith(CANDIDATE)]
+    """The evaluation with its gains: the best of several is chosen on even blocks and reported on odd ones.
+
+    A baseline whose outputs are wrong is no baseline.
+    """
+    wrong = evaluation.extra.get("wrong", ())
+    baselines = [name for name in times if not name.startswith(CANDIDATE) and name.partition(" + ")[0] not in wrong]
     ours = [name for name in times if name.startswith(CANDIDATE)]
     best, mine = (min(names, key=lambda name: _median(times[name], 0)) for names in (baselines, ours))
     library = [name for name in baselines if name.partition(" + ")[0] in evaluation.extra.get("library", ())]
@@ -337,54 +367,45 @@ def gain(before: ArmTimes, after: ArmTimes, *, reporting: bool = False) -> Gain:
     )
 
 
-def arm_times(series: measure.Series, calls: int) -> ArmTimes:
-    """Microseconds a call; a step is `calls` of them."""
-    blocks = tuple(tuple(tuple(us / calls for us in block) for block in process) for process in series.blocks)
+def arm_times(
+    name: str, blocks: Sequence[Sequence[Sequence[float]]], calls: Mapping[str, int], taken: Taken
+) -> ArmTimes:
+    """The record of an arm's blocks, microseconds a call."""
+    who = name.partition(" + ")[0]
     value, low, high = stats.arm_interval(blocks)
     return ArmTimes(
-        arm=series.arm.name,
+        arm=name,
         switches=(),
-        launch="graph" if series.arm.name.endswith("+ graph") else "eager",
-        blocks_us=blocks,
+        launch="graph" if name.endswith("+ graph") else "eager",
+        blocks_us=tuple(tuple(tuple(block) for block in process) for process in blocks),
         median_us=value,
         low_us=low,
         high_us=high,
-        peak_memory_bytes=max(series.peaks, default=None) if series.peaks else None,
+        peak_memory_bytes=taken.peaks.get(who),
         host_us=None,
-        method=f"steps of {calls} calls on inputs in rotation between device events, {len(blocks)} processes in turns",
+        method=f"a call of steps of {calls.get(who, 1)} on inputs in rotation, {len(blocks)} processes in turns",
     )
 
 
-def clock_ratio(worker: measure.Worker, block_us: float = 20_000.0) -> float:
-    """How much longer a step takes by this process's clock than the worker says: by the slope over two lengths.
-
-    What both lengths have in common (the message, the first launch) drops out.
-    """
-    estimate = max(worker.ask(measure.block, 2))
-    steps = int(min(max(block_us / max(estimate, 1.0), 2), 60))
-    walls, said = [], []
-    for length in (steps, 4 * steps):
-        began = time.perf_counter()
-        claimed = worker.ask(measure.block, length)
-        walls.append((time.perf_counter() - began) * 1e6)
-        said.append(sum(claimed))
-    slope, claim = (walls[1] - walls[0]) / (3 * steps), (said[1] - said[0]) / (3 * steps)
-    return float(max(slope - LIE_US, 0.0) / max(claim, 1e-3))
-
-
-def _at_once(problem: Problem, size: str) -> int:
-    """Large tables are held by one process at a time."""
-    return 1 if size == "production" else 10
+def outcome(evaluation: Evaluation) -> str:
+    """One line for the terminal while the suite runs."""
+    if evaluation.failure:
+        return f"{evaluation.judged.status}; {evaluation.failure} ({evaluation.seconds:.1f} s)"
+    assert evaluation.over_eager is not None
+    parts = [f"{evaluation.judged.status}", f"{evaluation.over_eager.speedup:.2f}x over eager"]
+    if evaluation.over_best is not None:
+        parts.append(f"{evaluation.over_best.speedup:.2f}x over {evaluation.best_baseline}")
+    return f"{', '.join(parts)} ({evaluation.seconds:.1f} s)"
 
 
 def _notes(request: Request) -> tuple[str, ...]:
     notes = ["TF32 is allowed to all contestants alike; ids are int64 for all"]
     if request.device == "cpu":
-        notes.append("CPU times are no kernel results: Triton ran in its interpreter, if at all")
+        notes.append("CPU times are no kernel results: Triton ran in its interpreter")
+    if not request.compile:
+        notes.append("torch.compile was left out of the baselines")
+    if request.processes < 3:
+        notes.append(f"{request.processes} process(es) an arm: what differs between processes is not in the intervals")
     if not request.verify:
         notes.append("nothing was verified (--no-verify), so nothing counts as right")
     return tuple(notes)
-
-
-def sorted_by_number(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
-    return sorted(evaluations, key=lambda e: (e.solution, e.size, e.indices, e.number, e.sample))

@@ -43,6 +43,11 @@ class Judged:
         """Nothing but 'passed' passes."""
         return self.status == "passed"
 
+    @property
+    def known(self) -> bool:
+        """Whether anybody looked."""
+        return self.status != "not verified"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:

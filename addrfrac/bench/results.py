@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from addrfrac.bench import score
 from addrfrac.bench.records import Evaluation, Suite
 from addrfrac.errors import AddrfracError
 from addrfrac.store import write_whole
@@ -55,8 +57,25 @@ def keep_whole_lines(folder: Path, evaluations: Iterable[Evaluation]) -> None:
     write_whole(folder / LINES, b"".join(msgspec.json.encode(one) + b"\n" for one in evaluations))
 
 
+def encode(suite: Suite) -> bytes:
+    return msgspec.json.encode(suite) + b"\n"
+
+
 def save(suite: Suite, folder: Path) -> None:
-    write_whole(folder / WHOLE, msgspec.json.encode(suite) + b"\n")
+    write_whole(folder / WHOLE, encode(suite))
+
+
+def load_several(paths: Sequence[Path]) -> Suite:
+    """The runs together as one: later ones take the place of the same evaluation in earlier ones."""
+    suites = [load(path) for path in paths]
+    together = {_place(one): one for suite in suites for one in suite.evaluations}
+    rows = tuple(together.values())
+    notes = tuple(dict.fromkeys(note for suite in suites for note in suite.notes))
+    return replace(suites[-1], evaluations=rows, scores=score.scores(rows), notes=notes)
+
+
+def _place(one: Evaluation) -> tuple[object, ...]:
+    return one.number, one.size, one.indices, one.solution, one.sample
 
 
 def load(path: Path) -> Suite:

@@ -287,8 +287,8 @@ def elements(tensor: torch.Tensor) -> torch.Tensor:
 def zero_pattern(draws: list[torch.Tensor]) -> torch.Tensor | None:
     """Where the generator's draws are never zero, if the rest (over a tenth) is zero in every draw."""
     first = draws[0]
-    if not first.is_floating_point() or first.numel() < 16:
-        return None
+    if not first.is_floating_point() or first.numel() < 16 or any(d.shape != first.shape for d in draws):
+        return None  # rows of jagged draws are of another number each time
     always = torch.stack([d == 0 for d in draws]).all(0)
     return ~always if 0.1 < float(always.double().mean()) < 0.999 else None
 

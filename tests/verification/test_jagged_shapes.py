@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from addrfrac.verification.exam import Unverifiable
+from addrfrac.verification.inputs import zero_pattern
 from addrfrac.verification.precision import truth_mode
 from addrfrac.verification.reference import Arguments
 from addrfrac.verification.shapes import is_offsets, resized
@@ -56,3 +57,9 @@ def test_bits_read_as_halves_keep_their_width_where_all_else_is_fp64():
         read = head.view(torch.float16).float()
     assert read.dtype == torch.float64
     assert read.tolist() == [[1.5, -0.25]]
+
+
+def test_draws_of_other_lengths_have_no_pattern_of_zeros_in_common():
+    assert zero_pattern([torch.zeros(17, 4), torch.zeros(14, 4)]) is None
+    half = torch.cat([torch.zeros(8, 4), torch.ones(8, 4)])
+    assert zero_pattern([half, half]) is not None
