@@ -25,6 +25,10 @@ from addrfrac.verification.records import Layer, Status
 MEMORY_LIMIT_BYTES = 24 << 30
 """Resident memory of a worker and its children together."""
 _POLL_S = 0.05
+_WATCH_S = 0.5
+"""Between two looks at a worker's memory: each reads through all processes."""
+_START_S = {"cpu": 240.0, "cuda": 60.0}
+"""A server imports torch and its compiler first, which takes a busy machine long; a driver that hangs is no such case."""
 SPARES = 3
 """Workers whose device is started ahead of need: a driver takes a second for it, and they do it while others work."""
 
@@ -45,6 +49,7 @@ class Server:
         self, device: str = "cpu", threads: int = 1, skip: frozenset[str] = frozenset(), *, preload: bool = True
     ) -> None:
         self.device, self.skip = device, skip
+        self.start_s = _START_S.get(device, 60.0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environ, mode = _scrubbed(device, threads), "preload" if preload else "bare"
         self.process = subprocess.Popen(
@@ -66,11 +71,11 @@ class Server:
         """Round trips to workers, by request."""
         self.asked_s: dict[str, float] = {}
 
-    def ask(self, request: dict[str, Any], fds: tuple[int, ...] = (), timeout_s: float = 60.0) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """One request to the server itself."""
         with self.lock:
             channel.send(self.control, request, fds)
-            body, _fds = channel.receive(self.control, timeout_s)
+            body, _fds = channel.receive(self.control, self.start_s)
         answer: dict[str, Any] = json.loads(body)
         return answer
 
@@ -264,13 +269,17 @@ class Worker:
             raise WorkerFailure(Status.TAMPERED, "an answer to no question")
 
     def _wait(self, deadline: float) -> tuple[bytes, list[int]]:
+        watched = time.monotonic()
         while True:
             try:
                 return channel.receive(self.sock, min(_POLL_S, max(0.0, deadline - time.monotonic())))
             except channel.ChannelTimeout:
-                if time.monotonic() >= deadline:
+                now = time.monotonic()
+                if now >= deadline:
                     raise WorkerFailure(Status.TIMEOUT, f"no answer in {self.timeout_s:.0f} s") from None
-                resident = self.resident_bytes()
+                if now - watched < _WATCH_S:
+                    continue
+                watched, resident = now, self.resident_bytes()
                 if resident > self.memory_limit_bytes:
                     raise WorkerFailure(
                         Status.OUT_OF_MEMORY,
