@@ -221,7 +221,8 @@ class Maker:
         self.made += 1
         dtype = self.exam.dtype
         coarser = self._coarser()
-        hows = ["exact", "nudged", *sorted({*coarser.values(), *([] if dtype in _HALVES else ["tf32"])})]
+        printed = kind == "distribution" and dtype == "float32"
+        hows = ["exact", "nudged", *sorted({*coarser.values(), *(["tf32"] if printed or coarse else [])})]
         answers = dict(zip(hows, self.reference.truths(arguments, hows=hows, seed=seed, dtype=dtype), strict=True))
         truth, nudged = answers["exact"], answers["nudged"]
         native = self.reference.call(arguments, seed=seed)
@@ -251,7 +252,7 @@ class Maker:
             )
             for i, t in enumerate(truth)
         ]
-        if dtype == "float32" and not coarse:
+        if printed:
             sticks = [
                 stick
                 if stick.sizes is None

@@ -28,7 +28,7 @@ _POLL_S = 0.05
 _WATCH_S = 0.5
 """Between two looks at a worker's memory: each reads through all processes."""
 _START_S = {"cpu": 240.0, "cuda": 60.0}
-"""A server imports torch and its compiler first, which takes a busy machine long; a driver that hangs is no such case."""
+"""A server imports torch and its compiler first: a busy machine takes long; a driver that hangs is no such case."""
 SPARES = 3
 """Workers whose device is started ahead of need: a driver takes a second for it, and they do it while others work."""
 
