@@ -86,7 +86,7 @@ def observe(model: Any, arguments: Any, module_file: str, device: torch.device) 
 
 def _of_the_interpreter(names: dict[str, Any]) -> bool:
     """Whether a frame's globals are those of a module of the standard library: `<frozen os>` is nobody's source."""
-    name = str(names.get("__name__", ""))
+    name = str(getattr(names.get("__spec__"), "name", ""))  # a module may give itself another `__name__`
     module = sys.modules.get(name)
     return name.partition(".")[0] in sys.stdlib_module_names - {"__main__"} and getattr(module, "__dict__", 0) is names
 
