@@ -252,11 +252,9 @@ def _decide(bench: Bench, seats: dict[str, Seat], first_us: float) -> None:
     bench.hold_us = timed.HOLD_US
     if bench.server.device != "cuda":
         return
-    if first_us < clock.SMALLEST_SINGLE_CALL_US:
-        bench.unrolled = clock.unrolled_calls(first_us, _bytes_each(bench.trials[0]))
-        return
     slowest = 0.0
-    for side in bench.sides.values():
+    call_us = first_us
+    for side in [] if call_us < clock.SMALLEST_SINGLE_CALL_US else bench.sides.values():
         seat = seats["candidate" if side.name == CANDIDATE else "baseline"]
         if side.note:
             continue
@@ -269,6 +267,10 @@ def _decide(bench: Bench, seats: dict[str, Seat], first_us: float) -> None:
             continue
         slowest = max(slowest, float(answer["host_us"]))
     bench.hold_us = clock.hold_for(slowest, timed.HOLD_US)
+    if bench.hold_us > timed.HOLD_US:  # what seemed long may have been its launch
+        call_us = min(call_us, _first_block(bench, seats) or call_us)
+    if call_us < clock.SMALLEST_SINGLE_CALL_US:
+        bench.unrolled = clock.unrolled_calls(call_us, _bytes_each(bench.trials[0]))
 
 
 def _bytes_each(trial: Trial) -> int:
