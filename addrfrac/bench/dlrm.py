@@ -117,6 +117,9 @@ def _suite(done: Iterable[Evaluation], request: Request, place: Environment) -> 
         evaluations=rows,
         scores=score.scores(rows),
         notes=_notes(request),
+        device_model=request.device_model,
+        pass_at_k=score.mean_pass_at_k(rows),
+        best_of=score.best_of(rows),
     )
 
 

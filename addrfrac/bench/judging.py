@@ -92,17 +92,19 @@ def read(path: Path) -> dict[str, Judged]:
 
 def _judged(waiting: Mapping[str, tuple[Problem, Solution]], request: Request, jobs: int) -> Any:
     """(key, verdict) as they come: in this process with one server, or in several with one each."""
-    how = request.device, request.protocol, request.quick, request.timeout_s
     if jobs == 1:
         from addrfrac.verification.processes import start_server
 
         with start_server(request.device) as server:
             for key, (problem, solution) in waiting.items():
-                yield key, judge(server, problem, solution, *how[1:])
+                yield key, judge(server, problem, solution, request.protocol, request.quick, request.timeout_s)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {pool.submit(_judge_apart, *pair, *how): key for key, pair in waiting.items()}
+        futures = {
+            pool.submit(_judge_apart, *pair, request.device, request.protocol, request.quick, request.timeout_s): key
+            for key, pair in waiting.items()
+        }
         for future in as_completed(futures):
             try:
                 yield futures[future], future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from addrfrac.records import ArmTimes, Environment, Gain, Range
+from addrfrac.records import ArmTimes, DeviceModel, Environment, Gain, Range
 
 SCHEMA = 1
 
@@ -136,6 +136,9 @@ class Score:
     """Over verified and timed problems."""
     geometric_mean_over_eager: Centre
     median_over_best: Centre
+    median_win_over_eager: Centre
+    """Over those that won."""
+    median_win_over_best: Centre
     geometric_mean_over_best: Centre
     geometric_mean_fixed: Centre
     """Over eager with failures counted as 1.0: the denominator is fixed."""
@@ -158,3 +161,9 @@ class Suite:
     evaluations: tuple[Evaluation, ...]
     scores: tuple[Score, ...]
     notes: tuple[str, ...] = ()
+    device_model: DeviceModel | None = None
+    """That floors are of."""
+    pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Solution set -> k -> mean over problems of the chance that one of k samples is right; with several samples."""
+    best_of: dict[str, dict[str, Centre]] = field(default_factory=dict)
+    """Solution set -> k -> median over problems of the best of k samples over eager, chosen on separate blocks."""

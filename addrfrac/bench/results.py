@@ -71,7 +71,16 @@ def load_several(paths: Sequence[Path]) -> Suite:
     together = {_place(one): one for suite in suites for one in suite.evaluations}
     rows = tuple(together.values())
     notes = tuple(dict.fromkeys(note for suite in suites for note in suite.notes))
-    return replace(suites[-1], evaluations=rows, scores=score.scores(rows), notes=notes)
+    models = [suite.device_model for suite in suites if suite.device_model is not None]
+    return replace(
+        suites[-1],
+        evaluations=rows,
+        scores=score.scores(rows),
+        notes=notes,
+        device_model=models[-1] if models else None,
+        pass_at_k=score.mean_pass_at_k(rows),
+        best_of=score.best_of(rows),
+    )
 
 
 def _place(one: Evaluation) -> tuple[object, ...]:

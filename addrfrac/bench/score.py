@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
 
+from addrfrac import stats
 from addrfrac.bench.records import Centre, Evaluation, Score, Share
-from addrfrac.records import Gain, Verdict
+from addrfrac.records import ArmTimes, Gain, Verdict
 
 DRAWS = 4000
 SEED = 20260928
@@ -98,11 +99,73 @@ def _score(solution: str, size: str, indices: str, rows: Sequence[Evaluation]) -
         median_over_eager=median(eager),
         geometric_mean_over_eager=geometric_mean(eager),
         median_over_best=median(best),
+        median_win_over_eager=median([r.over_eager.speedup for r in right if r.over_eager and _won(r.over_eager)]),
+        median_win_over_best=median([r.over_best.speedup for r in right if r.over_best and _won(r.over_best)]),
         geometric_mean_over_best=geometric_mean(best),
         geometric_mean_fixed=geometric_mean(eager + [1.0] * (len(rows) - len(eager))),
         fast_p={f"{p:g}": sum(speedup > p for speedup in eager) / len(rows) for p in THRESHOLDS},
         failures=dict(Counter(_why(row) for row in rows if not is_right(row)).most_common()),
     )
+
+
+def mean_pass_at_k(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float]]:
+    """Solution set -> k -> pass@k, averaged over problems; only sets with several samples, up to the fewest of any."""
+    found: dict[str, dict[str, float]] = {}
+    for solution, problems in _by_problem(evaluations).items():
+        fewest = min(len(rows) for rows in problems)
+        if fewest < 2:
+            continue
+        counts = [(len(rows), sum(map(is_right, rows))) for rows in problems]
+        found[solution] = {
+            str(k): sum(pass_at_k(samples, right, k) for samples, right in counts) / len(counts)
+            for k in range(1, fewest + 1)
+        }
+    return found
+
+
+def best_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, Centre]]:
+    """Solution set -> k -> median over problems of the best of the first k samples, over eager.
+
+    The best is chosen on even blocks and told of odd ones: the fastest of several equals is else too fast. A problem
+    with no right sample among them counts as 1.0.
+    """
+    found: dict[str, dict[str, Centre]] = {}
+    for solution, problems in _by_problem(evaluations).items():
+        fewest = min(len(rows) for rows in problems)
+        if fewest > 1:
+            found[solution] = {
+                str(k): median([_best_speedup(rows[:k]) for rows in problems]) for k in range(1, fewest + 1)
+            }
+    return found
+
+
+def _best_speedup(rows: Sequence[Evaluation]) -> float:
+    timed = [(row, {arm.arm: arm for arm in row.arms}) for row in rows if is_right(row) and row.over_eager is not None]
+    if not timed:
+        return 1.0
+    _, arms = max(timed, key=lambda each: _speedup(each[1], 0))
+    return _speedup(arms, 1)
+
+
+def _speedup(arms: Mapping[str, ArmTimes], parity: int) -> float:
+    """Eager over the solution on every other block."""
+    before, after = (
+        stats.arm_median([list(process[parity::2] or process) for process in arms[name].blocks_us])
+        for name in ("eager", "solution")
+    )
+    return before / after
+
+
+def _by_problem(evaluations: Iterable[Evaluation]) -> dict[str, list[list[Evaluation]]]:
+    """Solution set -> a list of samples for each problem, size and distribution."""
+    grouped: dict[str, dict[tuple[object, ...], list[Evaluation]]] = {}
+    for row in evaluations:
+        place = row.number, row.size, row.indices
+        grouped.setdefault(row.solution, {}).setdefault(place, []).append(row)
+    return {
+        solution: [sorted(rows, key=lambda row: row.sample) for rows in places.values()]
+        for solution, places in grouped.items()
+    }
 
 
 def _one_a_problem(rows: Sequence[Evaluation]) -> list[Evaluation]:

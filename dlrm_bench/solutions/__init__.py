@@ -1,1 +1,1 @@
-"""Solutions to the suite: `first` holds first attempts as written before any timing."""
+"""Solutions to the suite: `first` as written before any timing, `mended` after reading what the verifier said."""
