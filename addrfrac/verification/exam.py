@@ -711,7 +711,8 @@ def change_between(before: Trial, after: Trial, exam: Exam) -> Change | None:
         floor = 64 * EPSILON["float32"] * math.sqrt(max(1.0, exam.reduction_length))
         if precision is not PrecisionClass.FP32:
             floor += 8 * class_epsilon(precision, exam.dtype)
-        noise[precision] = max(own, floor * math.sqrt(size_of_truth)) / size
+        # a change to exactly zero leaves no truth to be relative to: rounding is of the size of what was there before
+        noise[precision] = max(own, floor * max(math.sqrt(size_of_truth), size)) / size
     if noise[PrecisionClass.HALF if exam.dtype in _HALVES else PrecisionClass.FP32] > 0.2:
         return None
     return Change(mask=masks, size=size, noise=noise)
