@@ -33,6 +33,8 @@ class Model(torch.nn.Module):
         self, indices: torch.Tensor, offsets: torch.Tensor, gradient: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         indices, offsets = indices.long(), offsets.long()
+        if gradient.shape[1] != self.weight.shape[1]:
+            raise ValueError(f"gradients of {self.weight.shape[1]} columns, not {gradient.shape[1]}")
         bag = torch.repeat_interleave(
             torch.arange(len(offsets) - 1, device=offsets.device), offsets[1:] - offsets[:-1], output_size=len(indices)
         )

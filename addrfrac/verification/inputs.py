@@ -314,7 +314,7 @@ def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how
         if rising:
             inner = torch.randint(low, high + 1, (flat.numel(),), generator=generator).sort().values
             inner[0], inner[-1] = flat[0], flat[-1]
-            new = inner
+            new = _no_longer(inner, flat)
         elif how == "ragged" and int(flat.sum()) in sizes and low >= 0:
             total = int(flat.sum())
             cuts = torch.randint(0, total + 1, (flat.numel() - 1,), generator=generator).sort().values
@@ -325,6 +325,19 @@ def redraw_integers(tensors: list[torch.Tensor], generator: torch.Generator, how
             new[: flat.numel() // 4] = new[0]  # duplicates
         made.append(new.to(tensor.dtype).view(tensor.shape))
     return made
+
+
+def _no_longer(made: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """A rising sequence whose pieces are no longer than the longest given, where those differ: it may be a limit."""
+    lengths, pieces = given.diff(), made.diff()
+    longest = int(lengths.max())
+    if int(lengths.min()) == longest or int(pieces.max()) <= longest:
+        return made
+    kept = pieces.clamp_max(longest)
+    excess = int((pieces - kept).sum())
+    room = (longest - kept).cumsum(0)  # filled from the first piece on
+    filled = (room.clamp_max(excess)).diff(prepend=room.new_zeros(1))
+    return torch.cat([made[:1], made[0] + (kept + filled).cumsum(0)])
 
 
 def _redraw_mask(tensor: torch.Tensor, generator: torch.Generator, how: str) -> torch.Tensor:

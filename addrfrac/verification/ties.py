@@ -36,6 +36,8 @@ def selection_of(truth: torch.Tensor, inputs: list[torch.Tensor]) -> Selection |
             for reduced, candidate in _placements(index, source, dim):
                 if int(candidate.min()) < 0 or int(candidate.max()) >= source.shape[dim]:
                     continue
+                if not reduced and _any_twice(candidate, dim):  # counts that happen to point at extremes
+                    continue
                 picked = source.gather(dim, candidate)
                 if _is_extreme(picked, source, dim, reduced):
                     return Selection(source=source, dim=dim, reduced=reduced, picked=picked)
@@ -89,7 +91,14 @@ def wrong_picks(output: torch.Tensor, selection: Selection) -> torch.Tensor:
     picked = selection.source.gather(selection.dim, placed.clamp(0, size - 1))
     wrong = outside | (picked != selection.picked)
     if not selection.reduced and placed.shape[selection.dim] > 1:
-        ordered = placed.sort(selection.dim).values
-        twice = (ordered.diff(dim=selection.dim) == 0).any(selection.dim, keepdim=True)
-        wrong = wrong | twice.expand_as(wrong)
+        wrong = wrong | _twice(placed, selection.dim).expand_as(wrong)
     return wrong.squeeze(selection.dim) if selection.reduced else wrong
+
+
+def _twice(index: torch.Tensor, dim: int) -> torch.Tensor:
+    """Which lines along the dimension name one element more than once."""
+    return (index.sort(dim).values.diff(dim=dim) == 0).any(dim, keepdim=True)
+
+
+def _any_twice(index: torch.Tensor, dim: int) -> bool:
+    return index.shape[dim] > 1 and bool(_twice(index, dim).any())

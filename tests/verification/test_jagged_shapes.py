@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from addrfrac.verification.exam import Unverifiable
-from addrfrac.verification.inputs import zero_pattern
+from addrfrac.verification.inputs import redraw_integers, zero_pattern
 from addrfrac.verification.precision import truth_mode
 from addrfrac.verification.reference import Arguments
 from addrfrac.verification.shapes import is_offsets, resized
+from addrfrac.verification.ties import selection_of
 
 
 def _arguments(lengths: list[int], rows: int = 50) -> Arguments:
@@ -63,3 +64,18 @@ def test_draws_of_other_lengths_have_no_pattern_of_zeros_in_common():
     assert zero_pattern([torch.zeros(17, 4), torch.zeros(14, 4)]) is None
     half = torch.cat([torch.zeros(8, 4), torch.ones(8, 4)])
     assert zero_pattern([half, half]) is not None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_redrawn_offsets_of_uneven_bags_have_none_longer_than_the_longest(seed):
+    offsets = torch.tensor([0, 3, 0, 9, 9, 2, 4]).cumsum(0)
+    made = redraw_integers([offsets], torch.Generator().manual_seed(seed), "ragged")[0]
+    assert int(made[0]) == 0
+    assert int(made[-1]) == int(offsets[-1])
+    assert 0 <= int(made.diff().min()) <= int(made.diff().max()) <= 9
+
+
+def test_counts_that_happen_to_point_at_extremes_select_nothing():
+    source = torch.tensor([5, 1, 9, 9, 2])
+    assert selection_of(torch.tensor([2, 2]), [source]) is None
+    assert selection_of(torch.tensor([2, 3]), [source]) is not None
