@@ -28,6 +28,8 @@ class Model(torch.nn.Module):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         offsets = offsets.long()
+        if q.shape[1] != len(self.bias):
+            raise ValueError(f"{len(self.bias)} heads, not {q.shape[1]}")
         place = torch.arange(self.most, device=q.device)
         inside = place < (offsets[1:] - offsets[:-1]).unsqueeze(1)
         source = (offsets[:-1].unsqueeze(1) + place).clamp_max(len(q) - 1)
