@@ -765,18 +765,28 @@ def _may_be_kept(rung: Rung) -> bool:
 
 
 def _fastest(measured: Sequence[_Compiled]) -> _Compiled | None:
-    """The compiled arm that gains most of those that help and pass."""
+    """The compiled arm that gains most of those that help and pass.
+
+    Of arms that cannot be told from it the first tried, and rather one whose graph we hold: its kernels can be seen.
+    """
     good = [each for each in measured if _may_be_kept(each.rung)]
-    return max(good, key=lambda each: each.rung.gain.speedup if each.rung.gain else 0.0, default=None)
+    most = max((_speedup(each) for each in good), default=0.0)
+    level = [each for each in good if _speedup(each) >= most / (1.0 + stats.SAME_MARGIN)]
+    return min(level, key=lambda each: any(arms.find(name).own_graph for name in each.rung.switches), default=None)
+
+
+def _speedup(compiled: _Compiled) -> float:
+    return compiled.rung.gain.speedup if compiled.rung.gain is not None else 0.0
 
 
 def _keep_fastest(climb: _Climb, measured: Sequence[_Compiled]) -> None:
-    """Of the compiled arms that help and pass, the fastest against the best so far is kept."""
+    """Of the compiled arms that help and pass, the fastest against the best so far is kept (see `_fastest`)."""
     best = _fastest(measured)
     for each in measured:
         reason = each.rung.reason
         if best is not None and each is not best and _may_be_kept(each.rung):
-            reason = f"{reason}; {best.rung.name} is faster still"
+            still = "as fast" if _speedup(each) >= _speedup(best) / (1.0 + stats.SAME_MARGIN) else "faster still"
+            reason = f"{reason}; {best.rung.name} is {still}"
         _note_rung(climb, replace(each.rung, kept=each is best, reason=reason), each.account)
     if best is not None:
         climb.best, climb.best_launch = best.rung.switches, best.rung.launch

@@ -97,6 +97,15 @@ def utilisation_line(floors: Floors) -> str:
     return ", ".join(parts)
 
 
+COVERED = 0.9
+"""Share of device time that must have a floor before a floor of the whole step says anything."""
+
+
+def covering(floors: Floors | None) -> Floors | None:
+    """The floors where they cover the step; None where most of it has none (replayed graphs whose ops nobody saw)."""
+    return floors if floors is not None and floors.covered_share >= COVERED else None
+
+
 def utilisation(floors: Floors | None, missing: str = units.DASH) -> str:
     """The larger of the two utilisations, for a column."""
     if floors is None:

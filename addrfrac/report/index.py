@@ -96,7 +96,7 @@ def _ladder_row(entry: IndexEntry, best: IndexEntry | None) -> list[str]:
     assert ladder is not None
     parts = {} if run.configuration is None else facts.configuration_parts(run.configuration)
     short = " · ".join(text for key, text in parts.items() if key not in ("layout", "execution")) or facts.title(run)
-    floors = best.run.floors if best is not None else None
+    floors = headroom.covering(best.run.floors) if best is not None else None
     link = "{}" if best is None else f"[{{}}]({quote(best.page)})"
     return [
         f"[{markdown.plain(short)}]({quote(entry.page)})",
