@@ -35,6 +35,8 @@ LARGE_BYTES = 24 << 30
 WIDE_BYTES = 8 << 30
 """Up to this the truth is the reference in fp64; above it the reference in strict fp32."""
 EAGER, GRAPH = arms.EAGER, arms.GRAPH
+FORWARD, FORWARD_GRAPH = "forward", "forward graph"
+AS_GRAPH = {EAGER: GRAPH, FORWARD: FORWARD_GRAPH}
 WARM_UPS = 3
 LEAD_US = 10_000.0
 """Of steps at the start of a block that do not count: the device comes from another process's work."""
@@ -65,9 +67,9 @@ class Seated:
     """What a worker says of a contestant that is ready."""
 
     step_us: dict[str, float]
-    """Launch ('eager', 'graph') -> microseconds a step, roughly."""
-    calls: int
-    """A step."""
+    """Launch -> microseconds a step, roughly; 'forward' and its graph only where a problem trains."""
+    calls: dict[str, int]
+    """Launch -> calls a step."""
     no_graph: str
     """Why there is no graph; '' where there is one or none was wanted."""
     spoilt: bool
@@ -93,11 +95,16 @@ class Agreement:
 class Seat:
     """A contestant, warm."""
 
-    runs: dict[str, Callable[[], object]]
-    calls: int
-    step_us: dict[str, float]
+    runs: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """Launch -> one step."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Launch -> calls a step."""
+    step_us: dict[str, float] = field(default_factory=dict)
+    graphs: list[clock.Graph] = field(default_factory=list)
+    spoilt: bool = False
+    """A capture failed on the way."""
     holds: list[Any] = field(default_factory=list)
-    """What must live as long: model, inputs, graph."""
+    """What must live as long: model and inputs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -154,35 +161,28 @@ def sit(chair: Chair, contestant: Contestant) -> Seated:
     agreement = _agreement(call, model, module, pool[0]) if judged else None
     capture.release_memory(device)
 
-    one = _work(call, model, pool, 1, module.TRAINS)
-    # On a CPU a solution runs in an interpreter, where a call takes a second: one is enough there.
-    for _ in pool if device.type == "cuda" else ():
-        one()  # compiles for each set's shapes
-    call_us = min(_seconds(one, device) for _ in (pool if device.type == "cuda" else pool[:1])) * 1e6
-    calls = _calls(call_us, device)
-    work = _work(call, model, pool, calls, module.TRAINS)
-    peak_bytes = _warmed(work, device)
-    runs: dict[str, Callable[[], object]] = {EAGER: work}
-    no_graph, spoilt, graph = _captured(work, device) if contestant.graph else ("", False, None)
-    if graph is not None:
-        runs[GRAPH] = graph.replay
+    seat = Seat()
+    peaks: list[int] = []
+    no_graph, spoilt = "", False
+    # Where a problem trains, its forward pass alone is timed too; the graphs come last, as they may spoil the process.
+    ways = {EAGER: module.TRAINS} | ({FORWARD: False} if module.TRAINS else {})
+    for launch, trains in ways.items():
+        _add_run(seat, launch, call, model, pool, trains, device, peaks)
+    if contestant.graph and device.type == "cuda":
+        for launch in ways:
+            no_graph, spoilt = no_graph or _add_graph(seat, launch, device), spoilt or seat.spoilt
     capture.release_memory(device)
-    step_us: dict[str, float] = {}
-    if device.type != "cuda":
-        step_us = {EAGER: call_us}
-    elif not spoilt:
-        step_us = {launch: min(_seconds(run, device) for _ in range(WARM_UPS)) * 1e6 for launch, run in runs.items()}
-    if not spoilt:
-        chair.seat = Seat(runs=runs, calls=calls, step_us=step_us, holds=[model, pool, call, graph])
+    seat.holds = [model, pool, call]
+    chair.seat = None if spoilt else seat
     return Seated(
-        step_us=step_us,
-        calls=calls,
+        step_us={} if spoilt else seat.step_us,
+        calls=seat.calls,
         no_graph=no_graph,
         spoilt=spoilt,
         agreement=agreement,
         bytes=int(moved),
         flops=int(flops),
-        peak_bytes=peak_bytes,
+        peak_bytes=max(peaks, default=None),
     )
 
 
@@ -195,12 +195,53 @@ def block(chair: Chair, steps: int, *, launch: str = EAGER) -> list[float]:
     for _ in range(lead_steps(seat.step_us[launch])):
         run()
     watch = clock.time_steps(run, steps, chair.device)
-    return [round(us / seat.calls, 4) for us in (watch.device_us() or watch.host_us())]
+    return [round(us / seat.calls[launch], 4) for us in (watch.device_us() or watch.host_us())]
 
 
 def lead_steps(step_us: float) -> int:
     """At most two steps and at most LEAD_US; none of a long one."""
     return min(2, int(LEAD_US / max(step_us, 1.0)))
+
+
+def _add_run(
+    seat: Seat,
+    launch: str,
+    call: Callable[..., Any],
+    model: Any,
+    pool: list[list[Any]],
+    trains: bool,
+    device: torch.device,
+    peaks: list[int],
+) -> None:
+    """Warm up one way to run and put it in the seat.
+
+    On a CPU a solution runs in an interpreter, where a call takes a second: one is enough there.
+    """
+    on_gpu = device.type == "cuda"
+    one = _work(call, model, pool, 1, trains)
+    for _ in pool if on_gpu else ():
+        one()  # compiles for each set's shapes
+    call_us = min(_seconds(one, device) for _ in (pool if on_gpu else pool[:1])) * 1e6
+    seat.calls[launch] = _calls(call_us, device)
+    work = _work(call, model, pool, seat.calls[launch], trains)
+    peak_bytes = _warmed(work, device)
+    if peak_bytes is not None:
+        peaks.append(peak_bytes)
+    seat.runs[launch] = work
+    seat.step_us[launch] = min(_seconds(work, device) for _ in range(WARM_UPS)) * 1e6 if on_gpu else call_us
+
+
+def _add_graph(seat: Seat, launch: str, device: torch.device) -> str:
+    """Capture one way to run; '' or why it could not be."""
+    if seat.spoilt:
+        return ""
+    no_graph, seat.spoilt, graph = _captured(seat.runs[launch], device)
+    if graph is not None:
+        seat.graphs.append(graph)
+        name = AS_GRAPH[launch]
+        seat.runs[name], seat.calls[name] = graph.replay, seat.calls[launch]
+        seat.step_us[name] = min(_seconds(graph.replay, device) for _ in range(WARM_UPS)) * 1e6
+    return no_graph
 
 
 def _warmed(work: Callable[[], object], device: torch.device) -> int | None:
@@ -274,8 +315,6 @@ def _training(call: Callable[..., Any], model: Any, turn: Any, first: list[Any],
 
 def _captured(work: Callable[[], object], device: torch.device) -> tuple[str, bool, clock.Graph | None]:
     """(why there is no graph, whether the attempt spoilt the process, the graph)."""
-    if device.type != "cuda":
-        return "", False, None
     waits = attempt(_without_waiting, work)
     if isinstance(waits, Raised):
         return f"it waits for the device: {_line(waits.text)}", False, None

@@ -16,7 +16,7 @@ from addrfrac.bench.contest import Contestant
 from addrfrac.bench.floor import floor_us
 from addrfrac.bench.records import SCHEMA, Evaluation, Judged, Solution, Suite
 from addrfrac.bench.solutions import find_solutions
-from addrfrac.bench.timing import CANDIDATE, Crew, Taken
+from addrfrac.bench.timing import CANDIDATE, Crew, Taken, contestant_of
 from addrfrac.dlrm_bench import SIZES, Problem, find_problem, problems
 from addrfrac.errors import AddrfracError
 from addrfrac.records import ArmTimes, DeviceModel, Environment, Gain, Range
@@ -284,7 +284,7 @@ def judged_times(blank: Evaluation, taken: Taken, device_model: DeviceModel | No
     """The evaluation with what was measured: a lie, an error or a missing arm is its failure, in words."""
     seated = taken.seated.get(CANDIDATE)
     agreement = seated.agreement if seated is not None else None
-    calls = {name: said.calls for name, said in taken.seated.items()}
+    calls = {name: said.calls["eager"] for name, said in taken.seated.items()}
     times = {name: arm_times(name, blocks, calls, taken) for name, blocks in taken.blocks.items()}
     evaluation = replace(
         blank,
@@ -323,15 +323,25 @@ def _others(taken: Taken) -> dict[str, Any]:
 
 
 def compared(evaluation: Evaluation, times: Mapping[str, ArmTimes]) -> Evaluation:
-    """The evaluation with its gains: the best of several is chosen on even blocks and reported on odd ones.
+    """The evaluation with its gains; where a problem trains, those of the forward pass alone are beside them."""
+    whole = {name: arm for name, arm in times.items() if " forward" not in name}
+    forward = {name.replace(" forward", ""): arm for name, arm in times.items() if " forward" in name}
+    compared_whole = _with_gains(evaluation, whole)
+    if CANDIDATE not in forward or "eager" not in forward:
+        return compared_whole
+    alone = _with_gains(evaluation, forward)
+    gains = {"over_eager": alone.over_eager, "over_best": alone.over_best, "over_library": alone.over_library}
+    said = {name: [gain.speedup, gain.low, gain.high] for name, gain in gains.items() if gain is not None}
+    return replace(compared_whole, extra=evaluation.extra | {"forward": said | {"best": alone.best_baseline}})
 
-    A baseline whose outputs are wrong is no baseline.
-    """
+
+def _with_gains(evaluation: Evaluation, times: Mapping[str, ArmTimes]) -> Evaluation:
+    """The best of several is chosen on even blocks and told of odd ones. A baseline that is wrong is none."""
     wrong = evaluation.extra.get("wrong", ())
-    baselines = [name for name in times if not name.startswith(CANDIDATE) and name.partition(" + ")[0] not in wrong]
+    baselines = [name for name in times if not name.startswith(CANDIDATE) and contestant_of(name) not in wrong]
     ours = [name for name in times if name.startswith(CANDIDATE)]
     best, mine = (min(names, key=lambda name: _median(times[name], 0)) for names in (baselines, ours))
-    library = [name for name in baselines if name.partition(" + ")[0] in evaluation.extra.get("library", ())]
+    library = [name for name in baselines if contestant_of(name) in evaluation.extra.get("library", ())]
     at_best = min(library, key=lambda name: _median(times[name], 0)) if library else None
     return replace(
         evaluation,
@@ -374,7 +384,7 @@ def arm_times(
     name: str, blocks: Sequence[Sequence[Sequence[float]]], calls: Mapping[str, int], taken: Taken
 ) -> ArmTimes:
     """The record of an arm's blocks, microseconds a call."""
-    who = name.partition(" + ")[0]
+    who = contestant_of(name)
     value, low, high = stats.arm_interval(blocks)
     return ArmTimes(
         arm=name,

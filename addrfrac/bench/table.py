@@ -83,6 +83,13 @@ def _row(row: Evaluation) -> list[str]:
             f"   {error:<24} {row.over_eager.low:.2f}-{row.over_eager.high:.2f} over eager, "
             f"{row.over_best.low:.2f}-{row.over_best.high:.2f} over {row.best_baseline}"[:WIDTH]
         )
+    forward = row.extra.get("forward", {})
+    if "over_best" in forward and "over_eager" in forward:
+        words = [
+            f"{value[0]:.2f}x ({value[1]:.2f}-{value[2]:.2f})"
+            for value in (forward["over_eager"], forward["over_best"])
+        ]
+        details.append(f"   forward alone            {words[0]} over eager, {words[1]} over {forward['best']}"[:WIDTH])
     return [first.rstrip(), *details]
 
 
@@ -154,7 +161,7 @@ def reasons(row: Evaluation) -> list[str]:
     said = []
     if not row.judged.passed:
         said.append(f"{row.judged.status}: {row.judged.reason}")
-    if row.failure:
+    if row.failure and not row.failure.endswith("--no-time"):
         said.append(row.failure)
     lost = row.extra.get("lost", {})
     said += [f"{arm}: {why}" for arm, why in lost.items() if why not in row.failure]

@@ -15,7 +15,7 @@ from typing import Any
 
 from addrfrac import measure
 from addrfrac.bench import contest
-from addrfrac.bench.contest import EAGER, GRAPH, Contestant, Seated
+from addrfrac.bench.contest import FORWARD, FORWARD_GRAPH, GRAPH, Contestant, Seated
 from addrfrac.measure import Asked, Lost, Worker
 
 Progress = Callable[[str], None]
@@ -53,7 +53,14 @@ class Taken:
 
 
 def arm_name(contestant: str, launch: str) -> str:
-    return f"{contestant} + graph" if launch == GRAPH else contestant
+    """E.g. 'eager', 'solution + graph'; 'solution forward' is the forward pass alone of a problem that trains."""
+    forward = f"{contestant} forward" if launch in (FORWARD, FORWARD_GRAPH) else contestant
+    return f"{forward} + graph" if launch in (GRAPH, FORWARD_GRAPH) else forward
+
+
+def contestant_of(arm: str) -> str:
+    """Whose arm it is."""
+    return arm.partition(" + ")[0].removesuffix(" forward")
 
 
 class Crew:
@@ -247,7 +254,7 @@ def _look(
             continue
         for launch in said.step_us:
             try:
-                ratio, step_us = clock_ratio(worker, launch, said.calls)
+                ratio, step_us = clock_ratio(worker, launch, said.calls[launch])
             except Lost as why:
                 taken.lost.setdefault(arm_name(CANDIDATE, launch), str(why))
                 continue
@@ -327,6 +334,3 @@ def room(parameter_bytes: int, device_bytes: int | None, wanted: int) -> int:
     wide = 3 if parameter_bytes <= contest.WIDE_BYTES else 2
     each = wide * parameter_bytes + WORK_BYTES + CONTEXT_BYTES
     return max(1, min(wanted, int(MEMORY_SHARE * device_bytes / each)))
-
-
-__all__ = ["EAGER", "GRAPH", "Crew", "Taken", "arm_name", "clock_ratio", "room", "steps_of_block", "time_case"]
