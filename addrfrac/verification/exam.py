@@ -135,6 +135,8 @@ class Gradients:
     state: int
     sticks: list[Yardstick | None]
     """None where the reference's own gradient is rounding noise (of a sum of what sums to nothing)."""
+    own: list[float]
+    """Relative Frobenius error of the reference's own gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,7 @@ class Maker:
         self.generator = torch.Generator().manual_seed(secret)
         self.current: tuple[int, int] | None = None
         # few seeds for many contents: neither tells the other
-        self.call_seeds = [self.seed(), self.seed()]
+        self.call_seeds = [self.seed() | 1, self.seed() & ~1, self.seed() >> 20, self.seed()]
         self.made = 0
 
     def seed(self) -> int:
@@ -658,9 +660,17 @@ def _gradients_at(maker: Maker, trial: Trial) -> Gradients | None:
         return None
     if not all(bool(torch.isfinite(t).all()) for t in (*exact["tensors"], *native["tensors"])):
         return None
-    sticks = [_gradient_stick(maker, t, n) for t, n in zip(exact["tensors"], native["tensors"], strict=True)]
+    pairs = list(zip(exact["tensors"], native["tensors"], strict=True))
+    sticks = [_gradient_stick(maker, truth, own) for truth, own in pairs]
+    own = [norm(widened(n) - widened(t)) / max(norm(widened(t)), 1e-300) for t, n in pairs]
     return Gradients(
-        arguments=trial.arguments, seed=trial.seed, cotangents=cotangents, names=names, state=trial.state, sticks=sticks
+        arguments=trial.arguments,
+        seed=trial.seed,
+        cotangents=cotangents,
+        names=names,
+        state=trial.state,
+        sticks=sticks,
+        own=own,
     )
 
 

@@ -214,6 +214,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution(name="published", make=lambda b, c: b, why="as the problem draws them"),
         Distribution(name="x3", make=lambda b, c: b.double() * 3),
         Distribution(name="x0.01", make=lambda b, c: b.double() * 0.01),
+        Distribution(name="small", make=lambda b, c: b.double() * c.strength, strengths=(1e-5, 1e-3)),
         Distribution(name="negated", make=lambda b, c: -b.double()),
         Distribution(name="normal8", make=lambda b, c: c.strength * c.randn(b.shape), strengths=(8.0, 2.0, 1.0)),
         Distribution(name="signs", make=_signs, why="no element's sign tells another's"),

@@ -54,6 +54,7 @@ ADDRFRAC = Protocol(
         "signs",
         "spikes",
         "tiles",
+        "small",
         "balanced",
         "large",
         "offset",

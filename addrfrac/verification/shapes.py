@@ -32,7 +32,8 @@ def make_shapes(maker: Maker, *, quick: bool) -> None:
     for wanted in _wanted(symbols):
         if made >= most:
             break
-        made += _add(maker, _shape_trial, wanted)
+        again = 1 if made == 1 else 0  # one shape gets a second content: an answer may be kept by shape
+        made += sum(_add(maker, _shape_trial, wanted) for _ in range(1 + again))
     if not maker.exam.text.promises:  # triangular, symmetric and diagonal matrices are square by contract
         for place in _square_places(maker.exam.published[0])[: 1 if quick else 4]:
             _add(maker, _oblong_trial, place)
@@ -42,8 +43,11 @@ def make_shapes(maker: Maker, *, quick: bool) -> None:
                 if maker.exam.constructs[0].entries or maker.exam.constructs[0].init.tree:
                     made += _add(maker, _construct_trial, (symbol, new))
     _number_trials(maker, quick=quick)
+    at_last = [trial for trial in maker.exam.distributions if trial.state == _varied_state(maker)]
     for layout in _layouts(maker, quick=quick):
-        _add(maker, _layout_trial, layout)
+        _add(maker, _layout_trial, (at_last[-1], *layout))
+        if layout == ("transposed", None):  # a second content: a copy may be kept by address
+            _add(maker, _layout_trial, (at_last[0], *layout))
 
 
 def _layouts(maker: Maker, *, quick: bool) -> list[tuple[str, int | None]]:
@@ -76,7 +80,8 @@ def _add(maker: Maker, make: Any, wanted: Any) -> int:
     try:
         trial: Trial | None = make(maker, wanted)
     except (ReferenceRaised, Unverifiable, RuntimeError) as error:
-        maker.exam.refused_shapes.append(f"{wanted}: {str(error)[:80]}")
+        what = wanted[1:] if isinstance(wanted[0], Trial) else wanted
+        maker.exam.refused_shapes.append(f"{what}: {str(error)[:80]}")
         maker.current = None
         return 0
     except WorkerFailure as failure:  # it read out of range: such a shape it has not accepted
@@ -335,10 +340,9 @@ def _replaced(tree: Any, symbol: int, new: int) -> Any:
     return tree
 
 
-def _layout_trial(maker: Maker, wanted: tuple[str, int | None]) -> Trial | None:
+def _layout_trial(maker: Maker, wanted: tuple[Trial, str, int | None]) -> Trial | None:
     """The same values in memory of another order, in the middle of wider rows, or off the grid of addresses."""
-    how, alone = wanted
-    start = maker.exam.distributions[-1]
+    start, how, alone = wanted
     tensors, changed = [], False
     for index, tensor in enumerate(start.arguments.tensors):
         asked = tensor.is_floating_point() if alone is None else index == alone

@@ -491,6 +491,7 @@ def captured(output: Any, inputs: list[torch.Tensor], state: State) -> tuple[dic
         return {"other": kind.__name__[:80]}
 
     tree = walk(output)
+    _mark_shared(infos, regions)
     total = sum((slot["span"] + 63) // 64 * 64 for _, slot in regions)
     fd = channel.memory_file(max(1, total), sealed=False)
     for start, slot in regions:
@@ -500,6 +501,17 @@ def captured(output: Any, inputs: list[torch.Tensor], state: State) -> tuple[dic
                 length = min(slot["span"] - done, 1 << 30)
                 done += _pwrite(fd, (ctypes.c_char * length).from_address(start + done), slot["offset"] + done)
     return {"tree": tree, "infos": infos}, (fd, [slot for _, slot in regions])
+
+
+def _mark_shared(infos: list[dict[str, Any]], regions: list[tuple[int, dict[str, Any]]]) -> None:
+    """Note in each output which earlier ones it shares memory with."""
+    sized = [(i, info) for i, info in enumerate(infos) if info.get("slot") is not None]
+    for position, (index, info) in enumerate(sized):
+        start, span = regions[info["slot"]][0], regions[info["slot"]][1]["span"]
+        for other, earlier in sized[:position]:
+            low, length = regions[earlier["slot"]][0], regions[earlier["slot"]][1]["span"]
+            if start < low + length and low < start + span:
+                infos[index]["overlaps"].append(f"output {other}")
 
 
 def _tensor_facts(
