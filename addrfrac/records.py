@@ -1074,6 +1074,105 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A place in a captured model that computes what a kernel computes."""
+
+    key: str
+    """Group, graph and number within them: the same in every process that builds the same model."""
+    group: str
+    """Kernel, its source and the specialisation signature of the place: what a verdict holds for."""
+    kernel: str
+    source_sha256: str
+    op: str
+    where: str
+    """The module whose forward calls it; '' where the capture did not say."""
+    inputs: tuple[str, ...]
+    """Dtype, shape and strides of tensors, plain arguments as they are."""
+    outputs: tuple[str, ...]
+    calls: int
+    """Calls of the captured graph that it would take the place of."""
+    bytes_moved: int | None
+    """Least bytes that the kernel must move there; None where that hangs on values."""
+    trains: bool
+    """A gradient flows through it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteDecision:
+    """What was decided of one site, and why."""
+
+    site: Site
+    substituted: bool
+    reason: str
+    """In words and figures."""
+    verdict: str
+    """Status of its verification, '' where none was made."""
+    error_ratio: float | None
+    """Largest (error of the kernel / error of what is there), both against higher precision, on the site's inputs."""
+    before_us: float | None
+    """Median of what is there, as it runs in the model, on the samples that are reported."""
+    after_us: float | None
+    saved_us: Range
+    """95 % interval of before - after, on samples that nothing was chosen by."""
+    engaged: float | None
+    """Calls of its kernel a step of the substituted model; None where they were not counted."""
+    fallbacks: float | None
+    """Calls a step that ran what was there, because the arguments lay in memory as no verified ones did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """One of the four parts of a gain."""
+
+    part: str
+    """'kernels and their fusion', 're-routing to library calls', 'launches removed' or 'capture'."""
+    before: str
+    """The arm before it."""
+    after: str
+    saved_us: Range
+    """Empty where the arms were not measured."""
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """Kernels put into a real model: what was decided, projected and measured."""
+
+    kernels: tuple[str, ...]
+    """Names of the pool."""
+    base_switches: tuple[str, ...]
+    """Free switches that are on in every arm but the first."""
+    decisions: tuple[SiteDecision, ...]
+    arms: tuple[ArmTimes, ...]
+    gains: tuple[Gain, ...]
+    """The substituted arm against each other one."""
+    noise_floor: float | None
+    control: str
+    """The arm that the kernels' gain is taken against: the best without kernels under the same launch."""
+    gain: Gain | None
+    """Substituted against the control."""
+    projected_us: Range
+    """Sum of the savings of the substituted sites."""
+    agrees: bool | None
+    """Whether projected and measured agree; None where one is missing."""
+    agreement: str
+    """In words: the difference and what was allowed."""
+    credits: tuple[Credit, ...]
+    reach: float | None
+    """Microseconds saved by kernels / (control - fused floor); None where it is not defined."""
+    reach_note: str
+    engagement: str
+    """In words: expected and counted calls of the kernels a step."""
+    engaged: bool | None
+    """Every substituted site ran its kernel as often as expected; None where nothing was substituted."""
+    parity: Parity | None
+    conclusion: str
+    """One sentence."""
+    notes: tuple[str, ...] = ()
+    """What could not be captured, matched or measured, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """All that one measurement or analysis found; saved as `run.json`."""
 
@@ -1114,6 +1213,8 @@ class Run:
     """Of the captured step, from `addrfrac ceiling`."""
     ladder: Ladder | None = None
     """From `addrfrac ladder`; the accounts of such a run are of its base."""
+    applied: Applied | None = None
+    """From `addrfrac apply`; the accounts of such a run are of its base."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Workload-specific facts, e.g. tokens per expert, table bytes."""
     notes: tuple[str, ...] = ()
