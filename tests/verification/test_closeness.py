@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from addrfrac.verification.closeness import judge, measure, yardstick
+from addrfrac.verification.closeness import judge, measure, print_of, yardstick
+from addrfrac.verification.invariants import broken, find_invariants
 from addrfrac.verification.precision import round_tensor
 from addrfrac.verification.records import PrecisionClass
 
@@ -85,3 +87,33 @@ def test_integers_are_exact_but_for_near_ties():
 def test_the_checker_itself_does_not_overflow_on_large_values():
     truth = torch.full((4, 4), 3e38, dtype=torch.float64)
     assert measure(truth.float(), truth, 1.0).relative_frobenius < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [(torch.float16, PrecisionClass.HALF), (torch.float32, PrecisionClass.FP32)]
+)
+def test_rounding_shows_by_the_pattern_of_its_errors_where_their_size_would_pass(dtype, wanted):
+    truth = torch.randn(40, 50, generator=GENERATOR, dtype=torch.float64)
+    stick = yardstick(
+        truth,
+        {PrecisionClass.FP32: [truth.float()], PrecisionClass.HALF: [truth.bfloat16()]},
+        dtype="float32",
+        reduction_length=4096.0,
+        input_rms=1.0,
+    )
+    known = print_of(PrecisionClass.HALF, "answers rounded to float16", truth.half(), truth)
+    output = truth.to(dtype).float()
+    assert judge(output, stick).precision is PrecisionClass.FP32
+    assert judge(output, replace(stick, prints=(known,))).precision is wanted
+
+
+def test_an_invariant_is_what_every_truth_keeps_and_a_veto_for_who_breaks_it():
+    inputs = [torch.randn(6, 30, generator=GENERATOR, dtype=torch.float64) for _ in range(3)]
+    truths = [[torch.softmax(x, -1)] for x in inputs]
+    found = {i.name: i for i in find_invariants(truths, [[x] for x in inputs])}
+    assert set(found) == {"sums to one", "is never negative", "is at most one"}
+    limits = {"precision": PrecisionClass.FP32, "dtype": "float32", "reduction_length": 30.0}
+    right = truths[0][0].float()
+    assert broken(found["sums to one"], right, right, [inputs[0]], **limits) is None
+    assert broken(found["sums to one"], right * 1.01, right, [inputs[0]], **limits) is not None
+    assert broken(found["is never negative"], right - 0.1, right, [inputs[0]], **limits) is not None
