@@ -30,7 +30,7 @@ SETS = 4
 CALLS = 8
 LONG_CALL_US = 4_000.0
 """Calls that take longer come SETS at a time; on a CPU one at a time."""
-LARGE_BYTES = 24 << 30
+LARGE_BYTES = 8 << 30
 """Parameters above this are not held twice: the solution is built without memory and takes the reference's."""
 WIDE_BYTES = 8 << 30
 """Up to this the truth is the reference in fp64; above it the reference in strict fp32."""

@@ -402,13 +402,15 @@ def arm_times(
 
 def outcome(evaluation: Evaluation) -> str:
     """One line for the terminal while the suite runs."""
+    stages = ", ".join(f"{stage} {s:.1f}" for stage, s in evaluation.extra.get("stage_seconds", {}).items())
+    took = f"({evaluation.seconds:.1f} s{': ' if stages else ''}{stages})"
     if evaluation.failure:
-        return f"{evaluation.judged.status}; {evaluation.failure} ({evaluation.seconds:.1f} s)"
+        return f"{evaluation.judged.status}; {evaluation.failure} {took}"
     assert evaluation.over_eager is not None
     parts = [f"{evaluation.judged.status}", f"{evaluation.over_eager.speedup:.2f}x over eager"]
     if evaluation.over_best is not None:
         parts.append(f"{evaluation.over_best.speedup:.2f}x over {evaluation.best_baseline}")
-    return f"{', '.join(parts)} ({evaluation.seconds:.1f} s)"
+    return f"{', '.join(parts)} {took}"
 
 
 def _notes(request: Request) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ MOST_STEPS = 30
 CPU_BLOCK_US = 15_000.0
 START_TIMEOUT_S = 120.0
 CONTEXT_BYTES = 1 << 30
-WORK_BYTES = 4 << 30
+WORK_BYTES = 3 << 30
 """Inputs, outputs and temporaries of a process beside its parameters."""
 MEMORY_SHARE = 0.9
 CANDIDATE = "solution"
@@ -92,19 +92,11 @@ class Crew:
         return kept | second, still | lost_again
 
     def _seat_once(self, wanted: Mapping[str, Contestant]) -> tuple[dict[str, tuple[Worker, Seated]], dict[str, str]]:
-        lost = self._start(name for name in wanted if name not in self.kept)
         asked: dict[str, tuple[Worker, float]] = {}
-        for name, contestant in wanted.items():
-            if name not in self.kept:
-                continue
-            worker = self.kept[name]
-            try:
-                worker.connection.send((contest.sit, (replace(contestant, folder=self.folder.name),), {}))
-            except OSError:
-                lost[name] = "its process ended"
-                self.end(name)
-                continue
-            asked[name] = worker, time.monotonic() + self.timeout_s
+        missing = [name for name in wanted if name not in self.kept]
+        lost = self._ask(wanted, [name for name in wanted if name in self.kept], asked)
+        lost |= self._start(missing)  # a device takes a second to start, while the others prepare
+        lost |= self._ask(wanted, [name for name in missing if name in self.kept], asked)
         ready: dict[str, tuple[Worker, Seated]] = {}
         for name, (worker, deadline) in asked.items():
             try:
@@ -115,7 +107,23 @@ class Crew:
                     self.kept.pop(name, None)
         return ready, lost
 
-    def _start(self, names: Any) -> dict[str, str]:
+    def _ask(
+        self, wanted: Mapping[str, Contestant], names: Sequence[str], asked: dict[str, tuple[Worker, float]]
+    ) -> dict[str, str]:
+        """Tell these to sit down, and note until when they may take; why others cannot be told."""
+        lost: dict[str, str] = {}
+        for name in names:
+            worker = self.kept[name]
+            try:
+                worker.connection.send((contest.sit, (replace(wanted[name], folder=self.folder.name),), {}))
+            except OSError:
+                lost[name] = "its process ended"
+                self.end(name)
+                continue
+            asked[name] = worker, time.monotonic() + self.timeout_s
+        return lost
+
+    def _start(self, names: Sequence[str]) -> dict[str, str]:
         orders = [
             measure.Order(name=name, prepare=contest.take_chair, arguments=(self.device,), timeout=START_TIMEOUT_S)
             for name in names
@@ -327,10 +335,14 @@ def steps_of_block(step_us: float, *, on_cpu: bool = False) -> int:
 def room(parameter_bytes: int, device_bytes: int | None, wanted: int) -> int:
     """How many processes may hold their tables at once.
 
-    Each needs them once, and once more while a solution or a library is built or a truth is computed in fp64.
+    Each needs them once, and once more while a solution or a library is built; of large ones only the library does.
     """
     if device_bytes is None:
         return wanted
-    wide = 3 if parameter_bytes <= contest.WIDE_BYTES else 2
-    each = wide * parameter_bytes + WORK_BYTES + CONTEXT_BYTES
-    return max(1, min(wanted, int(MEMORY_SHARE * device_bytes / each)))
+    beside = WORK_BYTES + CONTEXT_BYTES
+    free = MEMORY_SHARE * device_bytes
+    if parameter_bytes > contest.LARGE_BYTES:
+        fit = (free - parameter_bytes) / (parameter_bytes + beside)
+    else:
+        fit = free / (2 * parameter_bytes + beside)
+    return max(1, min(wanted, int(fit)))

@@ -111,6 +111,7 @@ def test_arms_are_named_after_who_computes_and_how():
 
 def test_as_many_tables_as_the_device_holds_live_at_once():
     assert timing.room(2 << 30, 139 << 30, 12) >= 11
+    assert timing.room(20 << 30, 139 << 30, 12) == 4
     assert timing.room(67 << 30, 139 << 30, 12) == 1
     assert timing.room(67 << 30, None, 12) == 12, "a CPU's memory is not asked"
 
