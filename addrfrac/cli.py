@@ -102,6 +102,12 @@ class CeilingArm(StrEnum):
     BEST_LIBRARY = "best-library"
 
 
+class AppliedBase(StrEnum):
+    EAGER = "eager"
+    COMPILED = "compiled"
+    BEST_LIBRARY = "best-library"
+
+
 class ListFormat(StrEnum):
     TSV = "tsv"
     CSV = "csv"
@@ -644,6 +650,162 @@ def ceiling(
     outcome = ceiling_process.ceiling(request, _progress(quiet))
     _print_terminal(outcome.runs)
     for line in outcome.files:
+        typer.echo(line)
+
+
+@app.command()
+def apply(
+    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
+    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
+    ] = None,
+    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
+    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
+    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
+    ] = "random",
+    steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps of the base.")] = 10,
+    kernels: Annotated[
+        str, typer.Option(metavar="auto|NAME|FILE|DIR[,...]", help="Which kernels may be put in.")
+    ] = "auto",
+    base: Annotated[AppliedBase, typer.Option(help="What they are put into.")] = AppliedBase.EAGER,
+    ladder: Annotated[
+        Path | None, typer.Option(metavar="RUN.json", help="A ladder that says what best-library is.")
+    ] = None,
+    processes: Annotated[int, typer.Option(metavar="N", help="Processes an arm.")] = 3,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Blocks of steps a process.")] = 6,
+    at_once: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes alive at a time. [default: as many as fit]")
+    ] = None,
+    even_if_slower: Annotated[
+        bool, typer.Option("--even-if-slower", help="Put verified kernels in where they are no faster, too.")
+    ] = False,
+    fresh_verdicts: Annotated[
+        bool, typer.Option("--fresh-verdicts", help="Verify every site anew, whatever is known of it.")
+    ] = False,
+    floors: FloorsOption = None,
+    device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda.")] = None,
+    policy: PolicyOption = "paper",
+    rules: RulesOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Put verified kernels into a real model, prove that they run, and measure what they are worth."""
+    from addrfrac.substitution import apply as application
+
+    plan = application.Plan(
+        kernels=_list(kernels),
+        base=str(base),
+        ladder=ladder,
+        processes=processes,
+        rounds=rounds,
+        at_once=at_once,
+        need_gain=False if even_if_slower else None,
+        use_cache=not fresh_verdicts,
+        options=_options(policy=policy, rules=rules, command=_command(), floors=floors),
+    )
+    request = application.Request(
+        workload=workload,
+        batches=_numbers("--batch", batch),
+        seq_lens=_numbers("--seq-len", seq_len),
+        fields={
+            "cache_len": cache_len,
+            "dtype": dtype and str(dtype),
+            "layout": layout and str(layout),
+            "mode": mode and str(mode),
+            "embedding": embedding and str(embedding),
+            "indices": indices and str(indices),
+            "pooling": pooling,
+            "rows": rows,
+            "routing": routing and str(routing),
+            "layers": layers,
+            "weights": weights,
+            "steps": steps,
+        },
+        device=device and str(device),
+        plan=plan,
+        directory=output,
+    )
+    outcome = application.run_request(request, _progress(quiet))
+    _print_terminal(outcome.runs)
+    for line in outcome.files:
+        typer.echo(line)
+
+
+@app.command()
+def extract(
+    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
+    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
+    ] = None,
+    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
+    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
+    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
+    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
+    ] = "random",
+    top: Annotated[int, typer.Option(metavar="N", help="How many sites, the most valuable first.")] = 5,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Leave the input generator out of the problem's text.")
+    ] = False,
+    floors: FloorsOption = None,
+    device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the problems.")] = Path(
+        "problems"
+    ),
+    quiet: QuietOption = False,
+) -> None:
+    """Write the most valuable replaceable sites of a model as problems in KernelBench's format."""
+    from addrfrac.substitution import extract as extraction
+
+    model = None
+    if floors is not None:
+        from addrfrac.device_model import load_device_model
+
+        model = load_device_model(floors)
+    request = extraction.Request(
+        workload=workload,
+        batches=_numbers("--batch", batch),
+        seq_lens=_numbers("--seq-len", seq_len),
+        fields={
+            "cache_len": cache_len,
+            "dtype": dtype and str(dtype),
+            "layout": layout and str(layout),
+            "mode": mode and str(mode),
+            "embedding": embedding and str(embedding),
+            "indices": indices and str(indices),
+            "pooling": pooling,
+            "rows": rows,
+            "routing": routing and str(routing),
+            "layers": layers,
+            "weights": weights,
+        },
+        device=device and str(device),
+        top=top,
+        blind=blind,
+        device_model=model,
+        directory=output,
+    )
+    for line in extraction.run_request(request, _progress(quiet)):
         typer.echo(line)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from addrfrac import units
 from addrfrac.records import Bound, Ceiling, FloorRow, Run
-from addrfrac.report import bounds_figures, ceilings, headroom, ladders
+from addrfrac.report import applications, bounds_figures, ceilings, headroom, ladders
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.document import Figures
 from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
@@ -15,6 +15,8 @@ Section = tuple[str, str, str]
 def sections(run: Run, placed: Figures) -> list[Section]:
     """(id, link text, HTML) of what the run has of ladder, ceilings and floors."""
     found = []
+    if run.applied is not None:
+        found.append(("kernels-applied", "Kernels in it", _applied(run)))
     if run.ladder is not None:
         found.append(("ladder", "Ladder", _ladder(run, placed)))
     if ceilings.ceilings(run):
@@ -37,6 +39,27 @@ def _listed(listing: Listing, row_classes: list[str] | None = None) -> str:
     rows = [[escape(cell) for cell in row] for row in listing.rows]
     notes = "".join(hint(note) for note in listing.notes)
     return (table(listing.title, listing.columns, rows, row_classes) if rows else "") + notes
+
+
+# --- kernels in the model ------------------------------------------------------------------------------------
+
+
+def _applied(run: Run) -> str:
+    assert run.applied is not None
+    applied = run.applied
+    note = (
+        "Sites are places of the captured model that compute what a kernel computes. A kernel stands only where it was "
+        "verified and, on a GPU, faster as it runs in the model: caches evicted, the real producer run, then the site. "
+        "One half of the samples chooses, the other is reported."
+    )
+    return section(
+        "kernels-applied",
+        "What kernels are worth in this model",
+        _sentences(applications.words(applied)),
+        *(_listed(listing) for listing in applications.listings(run)),
+        hint(note),
+        bullets(applied.notes),
+    )
 
 
 # --- ladder -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from addrfrac import units
 from addrfrac.records import Diff, DiffRow, KernelRow, Run, WhatIf
-from addrfrac.report import breakdowns, ceilings, facts, headroom, ladders, tables
+from addrfrac.report import applications, breakdowns, ceilings, facts, headroom, ladders, tables
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
@@ -62,6 +62,7 @@ def _run(run: Run) -> list[str]:
         _classes(run),
         *_breakdowns(run),
         *_ladder(run),
+        *_applied(run),
         *_ceilings(run),
         *_floors(run),
         _kernels(run),
@@ -158,6 +159,16 @@ def _ladder(run: Run) -> list[str]:
         ),
         details("Not tried here", _bullets(skipped)),
         _bullets([ladders.noise_line(ladder), *ladder.notes]),
+    ]
+
+
+def _applied(run: Run) -> list[str]:
+    if run.applied is None:
+        return []
+    return [
+        f"#### Kernels in the model\n\n{plain(' '.join(applications.words(run.applied)))}",
+        *(_listed(listing) for listing in applications.listings(run)),
+        _bullets(run.applied.notes),
     ]
 
 

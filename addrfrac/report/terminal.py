@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from addrfrac import units
 from addrfrac.records import Bound, Diff, DiffRow, KernelRow, Run, Verdict, WhatIf
-from addrfrac.report import breakdowns, ceilings, facts, headroom, ladders, tables
+from addrfrac.report import applications, breakdowns, ceilings, facts, headroom, ladders, tables
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped, clipped_middle, one_line, short_kernel
 
@@ -62,6 +62,7 @@ def run_parts(runs: Sequence[Run]) -> list[RenderableType]:
             *_accounts(run),
             *_breakdowns(run),
             *_ladder(run),
+            *_applied(run),
             *_ceiling(run),
             *_floors(run),
             *_kernels(run),
@@ -118,6 +119,7 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     """What free switches reach and what kernels of no cost would, each in one sentence."""
     last = ceilings.last_word(run)
     return [
+        ("Kernels", applications.words(run.applied)[0] if run.applied is not None else ""),
         ("Ladder", ladders.words(run)[0] if run.ladder is not None else ""),
         ("Ceiling", "" if last is None else next(iter(ceilings.words(last)), "")),
     ]
@@ -228,6 +230,14 @@ def _ladder(run: Run) -> list[RenderableType]:
         parts += [_heading("Not tried here"), *_sentences([ladders.folded(inapplicable)])]
     notes = [ladders.noise_line(ladder), *map(one_line, ladder.notes)]
     return [*parts, *_faint(notes)]
+
+
+def _applied(run: Run) -> list[RenderableType]:
+    """What kernels put into the model were worth."""
+    if run.applied is None:
+        return []
+    tables = [part for listing in applications.listings(run) for part in _listing(listing)]
+    return [*tables, *_sentences(applications.words(run.applied)[1:]), *_faint(map(one_line, run.applied.notes))]
 
 
 def _ceiling(run: Run) -> list[RenderableType]:

@@ -74,7 +74,6 @@ def questions(session: Session, findings: Findings) -> list[Question]:
         title = f"{site.op} at {site.where or 'a site'}: {', '.join(site.inputs)} -> {', '.join(site.outputs)}"
         found[site.group] = Question(
             group=site.group,
-            kernel=match.kernel,
             problem=problem_text(site_graph(match), tensors, title),
             solution=solution_text(match.kernel, match.arguments),
         )

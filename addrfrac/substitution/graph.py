@@ -6,6 +6,7 @@ Nothing is decomposed and in-place updates stay: the graph runs in the place of 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -259,6 +260,5 @@ def module_of(node: Node) -> str:
 
 
 def _tidy(name: str) -> str:
-    for token in ("L['self'].", "L['self']", "_modules['", "']"):
-        name = name.replace(token, "")
-    return name.strip(".")
+    name = re.sub(r"^L\[.*?\](\[\d+\])?", "", name.replace("L['args[0]", "").replace("L['self']", ""))
+    return name.replace("_modules['", "").replace("']", "").strip(".")

@@ -103,8 +103,8 @@ def substituted(
             findings.answers = verdicts.asked(
                 decide.questions(session, findings), device.type, use_cache=use_cache, progress=progress
             )
-            decide.try_places(session, run, findings, device)
-        gain = device.type == "cuda" if need_gain is None else need_gain
+            gain = device.type == "cuda" if need_gain is None else need_gain
+            decide.try_places(session, run, findings, device, clock=gain or device.type == "cuda")
         decisions = decide.decided(session, findings, need_gain=gain)
         findings.examples.clear()
         yield Swap(model=model, session=session, decisions=decisions, notes=session.notes)

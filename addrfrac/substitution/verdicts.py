@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from addrfrac import __version__
-from addrfrac.substitution.pool import Kernel
 from addrfrac.verification.api import verify
 from addrfrac.verification.records import Verdict
 from addrfrac.verification.sources import Source, Target
@@ -22,7 +21,6 @@ class Question:
     """A kernel at a group of sites, as the verifier takes it."""
 
     group: str
-    kernel: Kernel
     problem: str
     solution: str
 
@@ -56,9 +54,9 @@ def machine(device: str) -> str:
     return f"{name}|torch {torch.__version__}|triton {compiler}|addrfrac {__version__}"
 
 
-def known(device: str) -> dict[str, Answer]:
-    """Group -> what was found of it on this machine before."""
-    found = _read().get(machine(device), {})
+def known(device: str, where: str = "") -> dict[str, Answer]:
+    """Group -> what was found of it on this machine before; `where` is what `machine` says, if it is known."""
+    found = _read().get(where or machine(device), {})
     return {group: Answer(status=each[0], reason=each[1], cached=True) for group, each in found.items()}
 
 
@@ -70,13 +68,11 @@ def _read() -> dict[str, dict[str, list[str]]]:
     return content if isinstance(content, dict) else {}
 
 
-def _keep(device: str, answers: Mapping[str, Answer]) -> None:
+def _keep(where: str, answers: Mapping[str, Answer]) -> None:
     from addrfrac.store import write_whole
 
     content = _read()
-    content.setdefault(machine(device), {}).update(
-        {group: [answer.status, answer.reason] for group, answer in answers.items()}
-    )
+    content.setdefault(where, {}).update({group: [answer.status, answer.reason] for group, answer in answers.items()})
     file = cache_file()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,10 +86,12 @@ def asked(
     device: str,
     *,
     use_cache: bool = True,
+    where: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Answer]:
     """Group -> verdict, by the quick protocol in isolation, or from before."""
-    found = {group: each for group, each in known(device).items() if use_cache}
+    where = where or machine(device)
+    found = {group: each for group, each in known(device, where).items() if use_cache}
     fresh = [each for each in questions if each.group not in found]
     targets = [
         Target(name=each.group, problem=Source(text=each.problem), solution=Source(text=each.solution))
@@ -105,5 +103,5 @@ def asked(
         for question, verdict in zip(fresh, verdicts, strict=True)
     }
     if use_cache:
-        _keep(device, made)
+        _keep(where, made)
     return {each.group: (found | made)[each.group] for each in questions}

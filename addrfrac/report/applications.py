@@ -1,0 +1,111 @@
+"""Kernels put into a model in, their tables and sentences as plain text out; every format draws the same ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from addrfrac import units
+from addrfrac.records import Applied, Gain, Run, SiteDecision
+from addrfrac.report import ladders
+from addrfrac.report.breakdowns import Listing
+from addrfrac.report.names import one_line
+
+ARMS = ("arm", "as", ">step", ">95 %", ">substituted is faster by", ">peak memory")
+SITES = (">sites", "kernel", "first at", ">there", ">kernel", ">saved, all", ">calls", "decision")
+CREDITS = ("part", "from", "to", ">saved a step")
+
+
+def words(applied: Applied) -> list[str]:
+    """What the kernels won, in sentences; the first says it all."""
+    found = [one_line(applied.conclusion)]
+    if applied.projected_us.low is not None:
+        verdict = {True: "agree", False: "do not agree", None: "cannot be compared"}[applied.agrees]
+        found.append(one_line(f"Projected and measured savings {verdict}: {applied.agreement}."))
+    if applied.engaged is not None:
+        found.append(one_line(f"{'Engaged' if applied.engaged else 'Not engaged'}: {applied.engagement}."))
+    if applied.parity is not None:
+        found.append(one_line(f"Parity: {ladders.parity_in_full(applied.parity)}, {applied.parity.method}."))
+    reach = units.percent(applied.reach) if applied.reach is not None else "not defined"
+    if any(each.substituted for each in applied.decisions):
+        found.append(one_line(f"Reach: {reach} ({applied.reach_note})."))
+    return found
+
+
+def arms(applied: Applied) -> Listing:
+    """Step time of each arm and how the substituted one compares."""
+    gains = {gain.before: gain for gain in applied.gains}
+    rows = tuple(
+        (
+            one_line(times.arm) + (" (control)" if times.arm == applied.control and applied.gains else ""),
+            times.launch,
+            units.microseconds(times.median_us),
+            units.microseconds_range(times.low_us, times.high_us),
+            _against(gains.get(times.arm)),
+            units.bytes_(times.peak_memory_bytes),
+        )
+        for times in applied.arms
+    )
+    noise = "" if applied.noise_floor is None else f"two equal arms differ by {units.percent(applied.noise_floor)}"
+    return Listing(title="Arms", columns=ARMS, rows=rows, notes=(noise,) if noise else ())
+
+
+def _against(gain: Gain | None) -> str:
+    if gain is None:
+        return units.DASH
+    return f"{units.speedup_range(gain.low, gain.high)} {gain.verdict}"
+
+
+def sites(applied: Applied) -> Listing:
+    """Sites of one kernel, signature and reason in a row, those that save most first."""
+    groups: defaultdict[tuple[str, str, bool, str], list[SiteDecision]] = defaultdict(list)
+    for each in applied.decisions:
+        groups[each.site.kernel, each.site.group, each.substituted, each.reason].append(each)
+    ordered = sorted(groups.values(), key=lambda group: (not group[0].substituted, -_saved(group)))
+    return Listing(title="Sites", columns=SITES, rows=tuple(_site_row(group) for group in ordered))
+
+
+def _saved(group: Sequence[SiteDecision]) -> float:
+    return sum(((each.saved_us.low or 0.0) + (each.saved_us.high or 0.0)) / 2 for each in group)
+
+
+def _site_row(group: Sequence[SiteDecision]) -> tuple[str, ...]:
+    first = group[0]
+    calls = [each.engaged for each in group if each.engaged is not None]
+    low, high = (
+        [end for each in group if (end := getattr(each.saved_us, name)) is not None] for name in ("low", "high")
+    )
+    return (
+        str(len(group)),
+        one_line(first.site.kernel),
+        one_line(f"{first.site.where} {', '.join(first.site.inputs)}"),
+        units.microseconds(first.before_us, units.DASH),
+        units.microseconds(first.after_us, units.DASH),
+        units.signed_microseconds_range(sum(low), sum(high)) if low else units.DASH,
+        f"{sum(calls):g}" if calls else units.DASH,
+        one_line(("substituted; " if first.substituted else "") + first.reason),
+    )
+
+
+def credits(applied: Applied) -> Listing:
+    """The gain from the eager base to the substituted model, in four parts."""
+    rows = tuple(
+        (
+            each.part,
+            one_line(each.before),
+            one_line(each.after),
+            units.signed_microseconds_range(each.saved_us.low, each.saved_us.high)
+            if each.saved_us.low is not None
+            else units.DASH,
+        )
+        for each in applied.credits
+    )
+    return Listing(title="Credit", columns=CREDITS, rows=rows)
+
+
+def listings(run: Run) -> list[Listing]:
+    """All tables of a run's kernels; none where it has none."""
+    if run.applied is None:
+        return []
+    found = [arms(run.applied), sites(run.applied), credits(run.applied)]
+    return [each for each in found if each.rows]
