@@ -151,7 +151,7 @@ def share_words(share: Share) -> str:
 
 def centre_words(centre: Centre, what: str) -> str:
     if centre.value is None:
-        return f"{what} of none"
+        return f"no {what}".strip()
     around = f" [{centre.low:.2f}-{centre.high:.2f}]" if centre.low is not None and centre.high is not None else ""
     return f"{what} {centre.value:.2f}x{around}"
 

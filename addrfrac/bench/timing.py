@@ -151,7 +151,7 @@ class Crew:
     def end(self, name: str) -> None:
         worker = self.kept.pop(name, None)
         if worker is not None:
-            worker.end()
+            worker.end("put away")  # killed at once: it holds nothing that must be written down
 
     def end_solutions(self) -> None:
         for name in [name for name in self.kept if name.startswith(CANDIDATE)]:

@@ -91,6 +91,11 @@ def test_a_win_is_verified_and_faster_beyond_the_noise_of_all_problems():
     assert found.failures == {"wrong values": 1, "not timed": 1, "wrong at this size": 1}
 
 
+def test_what_was_only_verified_passes_and_wins_nothing():
+    (found,) = score.scores([make_evaluation(1, None, failure="not timed: left out by --no-time")])
+    assert (found.passed.hits, found.wins_over_eager.hits) == (1, 0)
+
+
 def test_a_problem_without_ids_counts_under_both_distributions():
     rows = [make_evaluation(1), make_evaluation(2, indices="uniform"), make_evaluation(2, indices="zipf")]
     assert [(found.indices, found.passed.total) for found in score.scores(rows)] == [("uniform", 2), ("zipf", 2)]
