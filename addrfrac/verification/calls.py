@@ -110,12 +110,14 @@ def burst(state: State, message: dict[str, Any]) -> Any:
     state.last = []
     live = [_copy(tensor) for tensor in sets[0].tensors]
     arguments = unflatten(sets[0].tree, live)
-    count, until = int(message.pop("count")), _clock() + float(message.pop("seconds"))
+    # seconds of work, so that a busy machine does not make it fewer calls; of waiting ten times as many
+    count, seconds = int(message.pop("count")), float(message.pop("seconds"))
+    until, at_last = _process_clock() + seconds, _clock() + 10 * seconds
     envelopes: list[list[torch.Tensor]] = [[] for _ in sets]
     done = 0
     model = state.model
     with torch.no_grad():
-        while done < count and _clock() < until:
+        while done < count and _process_clock() < until and _clock() < at_last:
             turn = done % len(sets)
             for mine, theirs in zip(live, sets[turn].tensors, strict=True):
                 mine.data.copy_(theirs)

@@ -129,7 +129,7 @@ def _outcome(server: Server, fixture: Fixture, quick: bool) -> FixtureOutcome:
         expected="passed" if fixture.honest else " or ".join(e.value for e in fixture.expect),
         status=verdict.status.value,
         labels=tuple(label.value for label in verdict.labels),
-        right=verdict.passed if fixture.honest else is_caught(fixture, verdict.status, verdict.labels),
+        right=verdict.passed if fixture.honest else is_caught(fixture, verdict),
         reason=f"{fixture.about}: {verdict.reason}",
         accepted_by=accepted,
         seconds=time.monotonic() - started,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -25,7 +26,16 @@ from addrfrac.verification.mutants import mutation_scores, survivors_of
 from addrfrac.verification.processes import Server, WorkerFailure, start_server
 from addrfrac.verification.protocols import ADDRFRAC
 from addrfrac.verification.rates import clopper_pearson
-from addrfrac.verification.records import SCHEMA, FixtureOutcome, Layer, MutationScore, Rate, SelfTestResult
+from addrfrac.verification.records import (
+    SCHEMA,
+    FixtureOutcome,
+    Layer,
+    MutationScore,
+    Rate,
+    SelfTestResult,
+    Status,
+    Verdict,
+)
 from addrfrac.verification.reference import ReferenceRaised
 from addrfrac.verification.sources import Source, Target
 
@@ -196,7 +206,7 @@ def run_fixture(
     accepted: dict[str, bool | None] = {}
     if protocols:
         accepted |= accepted_by_published(server, target, timeout_s=min(10.0, fixture.timeout_s))
-    right = verdict.passed if fixture.honest else is_caught(fixture, verdict.status, verdict.labels)
+    right = verdict.passed if fixture.honest else is_caught(fixture, verdict)
     accepted[ADDRFRAC.name] = verdict.passed and (fixture.honest or not right)
     outcome = FixtureOutcome(
         id=fixture.id,
@@ -213,9 +223,17 @@ def run_fixture(
     return outcome, verdict.isolation
 
 
-def is_caught(fixture: Fixture, status: object, labels: tuple[object, ...]) -> bool:
+_ON_ANOTHER_DEVICE = re.compile(
+    r"same device|device type tensor to numpy|is on cpu|on cpu, different|cpu tensor\?|CPU tensor", re.IGNORECASE
+)
+"""How torch refuses a text that makes its tensors on a CPU: the fault never ran, so nothing was caught."""
+
+
+def is_caught(fixture: Fixture, verdict: Verdict) -> bool:
     """Rejected or labelled in a way that names the fault."""
-    return status in fixture.expect or any(label in fixture.expect for label in labels)
+    if verdict.status is Status.RAISED and _ON_ANOTHER_DEVICE.search(verdict.reason):
+        return False
+    return verdict.status in fixture.expect or any(label in fixture.expect for label in verdict.labels)
 
 
 def _harness_outcome(server: Server, check: HarnessCheck) -> FixtureOutcome:

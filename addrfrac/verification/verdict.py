@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from addrfrac.verification.candidate import Findings
+from addrfrac.verification.candidate import ORDER, Findings
 from addrfrac.verification.exam import Exam
 from addrfrac.verification.records import Check, Credit, Label, PrecisionClass, Speed, Status
 
@@ -63,6 +63,10 @@ def decide(findings: Findings, exam: Exam | None) -> tuple[Status, str]:
     failed = [check for check in findings.checks if not check.passed]
     if failed:
         worst = min(failed, key=lambda check: SEVERITY.index(check.status))
+        explained = worst.status in _BY_PRECISION and exam is not None
+        precision = _precision_check(findings, exam, published=True) if explained and exam is not None else None
+        if precision is not None:
+            return precision[0], f"{precision[1]}; {worst.name}: {worst.detail}"
         return worst.status, f"{worst.name}: {worst.detail}"
     if exam is None:
         return Status.INCOMPLETE, "no exam was held"
@@ -89,18 +93,28 @@ def missing_checks(findings: Findings, exam: Exam) -> list[str]:
     return [name for name in planned if name not in done]
 
 
-def _precision_check(findings: Findings, exam: Exam) -> tuple[Status, str] | None:
-    """Whether the class reached is one that the problem's dtype allows."""
-    reached = findings.precision
+_BY_PRECISION = (Status.SHAPE_SPECIALISED, Status.WRONG_GRADIENTS)
+"""What a class that is too coarse at the published shape already explains."""
+
+
+def allowed_classes(exam: Exam) -> frozenset[PrecisionClass]:
+    """Classes that the problem's dtype and operations allow."""
     if exam.dtype in _HALVES:
-        allowed = {PrecisionClass.HALF, PrecisionClass.EXACT, PrecisionClass.FP32}
-    elif exam.matmul:
-        allowed = {PrecisionClass.FP32, PrecisionClass.TF32, PrecisionClass.EXACT}
-    else:
-        allowed = {PrecisionClass.FP32, PrecisionClass.EXACT}
-    if reached in allowed:
+        return frozenset({PrecisionClass.HALF, PrecisionClass.EXACT, PrecisionClass.FP32})
+    wide = {PrecisionClass.FP32, PrecisionClass.EXACT}
+    return frozenset(wide | {PrecisionClass.TF32} if exam.matmul else wide)
+
+
+def _precision_check(findings: Findings, exam: Exam, *, published: bool = False) -> tuple[Status, str] | None:
+    """Whether the class reached is one that the problem's dtype allows; with `published`, at the published shape."""
+    results = findings.results
+    reached = findings.precision
+    if published:
+        results = [r for r in results if r.trial.kind in ("distribution", "probe", "swap", "coarse")]
+        reached = max((r.precision for r in results if r.status is Status.PASSED), key=ORDER.index, default=reached)
+    if reached in allowed_classes(exam):
         return None
-    worst = max((r for r in findings.results if r.precision is reached), key=lambda r: r.figure, default=None)
+    worst = max((r for r in results if r.precision is reached), key=lambda r: r.figure, default=None)
     where = f" ({worst.trial.name}: {worst.detail})" if worst else ""
     return Status.LOWER_PRECISION, f"class {reached} where the problem asks for {exam.dtype}{where}"
 

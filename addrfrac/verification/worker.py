@@ -138,8 +138,9 @@ def _probe(state: State, _message: dict[str, Any], _fds: list[int]) -> dict[str,
     if state.device.type == "cuda":
         with contextlib.suppress(ImportError):  # half a second that every kernel of Triton's would else wait for
             import triton  # noqa: F401
-    with open(state.folder / "probe", "w") as file:
-        file.write(str(float(value)))
+    path = state.folder / "probe"
+    path.write_text(str(float(value)))
+    path.unlink()
     return {"ok": True}
 
 
@@ -177,6 +178,7 @@ def _build(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, A
         if message.get("cast", True):
             model = model.to(dtype)
     state.model = model
+    repack(state)  # what it packed at construction is neither on this device nor in this dtype
     return {"setup_s": _clock() - started, "training": bool(getattr(model, "training", False))}
 
 
@@ -200,10 +202,15 @@ def _set_state(state: State, message: dict[str, Any], fds: list[int]) -> dict[st
     else:
         for name, value in zip(names, values, strict=True):
             mine[name].data.copy_(value)
+    return {"repacks": repack(state)}
+
+
+def repack(state: State) -> bool:
+    """Tell a model that its parameters changed, where it has a way to be told; whether it has."""
     repacks = callable(getattr(state.model, "repack", None))
     if repacks:
         state.model.repack()
-    return {"repacks": repacks}
+    return repacks
 
 
 def _arena(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from addrfrac.verification.mutants import all_mutants
 from addrfrac.verification.processes import Server
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import Status
-from addrfrac.verification.self_test import all_fixtures, covered_rows, run_fixture
+from addrfrac.verification.self_test import all_fixtures, covered_rows, is_caught, run_fixture
 from addrfrac.verification.sources import Source
 
 CATALOGUE = Path(__file__).parents[2] / "../shared/exploits.md"
@@ -98,3 +99,54 @@ def test_an_interval_of_a_rate_is_scipy_s():
 
 def test_sources_of_fixtures_are_whole():
     assert all(fixture.text.startswith(PREAMBLE) for fixture in all_fixtures())
+
+
+_MAKERS = {"zeros", "empty", "ones", "full", "arange", "rand", "randn", "tensor", "linspace", "eye", "randint"}
+_MADE_ON_A_CPU = {
+    "C-window": "moved to the device afterwards",
+    "F09": "numbers to compare with, made at import",
+    "F12": "numbers to compare with, made at import",
+    "J07": "the replacement of a maker",
+    "M-channels-last": "only its strides are used",
+    "R01": "one number from a generator of its own",
+}
+
+
+def test_faults_for_every_device_make_their_tensors_where_their_input_is():
+    wrong = []
+    for fixture in all_fixtures():
+        if fixture.device == "cpu" or fixture.id in _MADE_ON_A_CPU:
+            continue
+        tree = ast.parse(fixture.text)
+        within = {id(inner) for node in ast.walk(tree) if _moved_with_the_model(node) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or id(node) in within:
+                continue
+            called = ast.unparse(node.func)
+            lacks = called.removeprefix("torch.") in _MAKERS and "device" not in {k.arg for k in node.keywords}
+            if lacks or (node.func.attr == "numpy" and not called.endswith(".cpu().numpy")):
+                wrong.append(f"{fixture.id}: {ast.unparse(node)}")
+    assert not wrong
+
+
+def _moved_with_the_model(node: ast.AST) -> bool:
+    """Whether what a call is given becomes a parameter or a buffer."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("nn.Parameter", "self.register_buffer")
+
+
+class _Raised:
+    status, labels = Status.RAISED, ()
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_a_fault_that_could_not_run_on_the_device_was_not_caught():
+    fixture = Fixture(id="K", problem="add", about="", solution="", expect=(Status.RAISED,))
+    assert is_caught(fixture, _Raised("build: AcceleratorError: an illegal memory access was encountered"))
+    for reason in (
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+        "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first",
+        "Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on cuda:0",
+    ):
+        assert not is_caught(fixture, _Raised(reason))
