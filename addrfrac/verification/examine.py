@@ -85,7 +85,6 @@ def examine(
         "probes": _probes,
         "coarse": _coarse,
         "invariants": _invariants,
-        "tripwires early": _tripwires,
         "writes": _writes,
         "state": _state,
         "sequence": _sequence,
