@@ -17,8 +17,8 @@ from addrfrac.verification.reference import Arguments, ReferenceRaised
 
 _MOST_TRIALS = 16
 _MOST_NUMBERS = 4
-_MOST_ELEMENTS = 1 << 25
-"""Larger inputs than this are not made larger still."""
+_MOST_ELEMENTS = 1 << 23
+"""Inputs are not made several times as large if they are larger than this then."""
 LAYOUTS = ("transposed", "offset", "reversed", "misaligned", "stepped", "channels last", "spread")
 ALONE = ("transposed", "stepped")
 """Layouts that also one argument alone is given: kernels take the others to lie alike."""
@@ -214,7 +214,7 @@ def _in_range(tensor: torch.Tensor, symbol: int, new: int) -> torch.Tensor:
 
 def _shape_trial(maker: Maker, wanted: tuple[int, int]) -> Trial | None:
     symbol, new = wanted
-    if new > symbol and sum(t.numel() for t in maker.exam.published[1].tensors) * new // symbol > _MOST_ELEMENTS:
+    if new >= 2 * symbol and sum(t.numel() for t in maker.exam.published[1].tensors) * new // symbol > _MOST_ELEMENTS:
         return None
     arguments = resized(maker.exam.published[1], symbol, new, maker.generator)
     if all(a.shape == b.shape for a, b in zip(arguments.tensors, maker.exam.published[0].tensors, strict=True)):
