@@ -13,6 +13,7 @@ from addrfrac.report.names import one_line
 
 ARMS = ("arm", "as", ">step", ">95 %", ">substituted is faster by", ">peak memory")
 SITES = (">sites", "kernel", "first at", ">there", ">kernel", ">saved, all", ">calls", "decision")
+NARROW_SITES = (">sites", "kernel", ">there", ">kernel", ">saved", "decision")
 CREDITS = ("part", "from", "to", ">saved a step")
 
 
@@ -56,13 +57,17 @@ def _against(gain: Gain | None) -> str:
     return f"{units.speedup_range(gain.low, gain.high)} {gain.verdict}"
 
 
-def sites(applied: Applied) -> Listing:
+def sites(applied: Applied, *, narrow: bool = False) -> Listing:
     """Sites of one kernel, signature and reason in a row, those that save most first."""
     groups: defaultdict[tuple[str, str, bool, str], list[SiteDecision]] = defaultdict(list)
     for each in applied.decisions:
         groups[each.site.kernel, each.site.group, each.substituted, each.reason].append(each)
     ordered = sorted(groups.values(), key=lambda group: (not group[0].substituted, -_saved(group)))
-    return Listing(title="Sites", columns=SITES, rows=tuple(_site_row(group) for group in ordered))
+    rows = [_site_row(group) for group in ordered]
+    if narrow:
+        kept = [SITES.index(name) for name in (">sites", "kernel", ">there", ">kernel", ">saved, all", "decision")]
+        rows = [tuple(row[number] for number in kept) for row in rows]
+    return Listing(title="Sites", columns=NARROW_SITES if narrow else SITES, rows=tuple(rows))
 
 
 def _saved(group: Sequence[SiteDecision]) -> float:
@@ -103,9 +108,9 @@ def credits(applied: Applied) -> Listing:
     return Listing(title="Credit", columns=CREDITS, rows=rows)
 
 
-def listings(run: Run) -> list[Listing]:
-    """All tables of a run's kernels; none where it has none."""
+def listings(run: Run, *, narrow: bool = False) -> list[Listing]:
+    """All tables of a run's kernels; none where it has none. `narrow` fits 80 characters."""
     if run.applied is None:
         return []
-    found = [arms(run.applied), sites(run.applied), credits(run.applied)]
+    found = [arms(run.applied), sites(run.applied, narrow=narrow), credits(run.applied)]
     return [each for each in found if each.rows]

@@ -236,8 +236,12 @@ def _applied(run: Run) -> list[RenderableType]:
     """What kernels put into the model were worth."""
     if run.applied is None:
         return []
-    tables = [part for listing in applications.listings(run) for part in _listing(listing)]
-    return [*tables, *_sentences(applications.words(run.applied)[1:]), *_faint(map(one_line, run.applied.notes))]
+    tables = [part for listing in applications.listings(run, narrow=True) for part in _listing(listing)]
+    return [
+        *tables,
+        *_sentences(applications.words(run.applied)[1:]),
+        *_faint([one_line(note) for note in run.applied.notes]),
+    ]
 
 
 def _ceiling(run: Run) -> list[RenderableType]:

@@ -440,7 +440,7 @@ def _measure(work: _Work, directory: Path | None) -> Mapping[str, measure.Series
 
     if at_once < len(wanted):
         work.notes.append(f"only {at_once} processes fit at once, so not all arms took turns with all others")
-    return measure.measure_arms(
+    series = measure.measure_arms(
         work.job,
         wanted,
         processes=work.plan.processes,
@@ -451,6 +451,25 @@ def _measure(work: _Work, directory: Path | None) -> Mapping[str, measure.Series
         progress=work.say,
         block_us=work.plan.block_us,
     )
+    _catch_up(work, wanted, series, directory)
+    return series
+
+
+def _catch_up(work: _Work, wanted: Sequence[Arm], series: Mapping[str, measure.Series], directory: Path | None) -> None:
+    """Prove and profile in processes of their own where not all arms lived at once at the end."""
+    for arm in wanted:
+        proves = arm.name == headline(work) and work.counted is None
+        profiles = arm.name == EAGER_ARM and work.base_trace is None and directory is not None
+        if not (proves or profiles) or not series[arm.name].blocks:
+            continue
+        order = Order(name=arm.name, prepare=measure.hold, arguments=(work.job, arm), timeout=work.plan.timeout_s)
+        workers, lost = measure.start_all([order], 1)
+        work.notes += [f"{name} was lost before it could be profiled: {why}" for name, why in lost.items()]
+        if proves:
+            _prove(work, workers)
+        elif directory is not None:
+            _record(work, workers, series, directory)
+        measure.end_all(workers.values())
 
 
 def _prove(work: _Work, workers: Mapping[str, Worker]) -> None:

@@ -176,7 +176,7 @@ def storage_of(node: Node) -> Any:
     if not isinstance(value, torch.Tensor):
         return None
     try:
-        return torch.multiprocessing.reductions.StorageWeakRef(value.untyped_storage())
+        return value.untyped_storage()._cdata
     except (RuntimeError, NotImplementedError):
         return None
 

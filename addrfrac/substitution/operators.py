@@ -54,7 +54,7 @@ def _make(name: str, kernel: Kernel, kinds: Sequence[str], outputs: int) -> Any:
     """Define it: schema, kernel, shapes, gradient."""
     given = [f"{kind} a{number}" for number, kind in enumerate(kinds) if kind != "None"]
     returned = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     _libraries.append(library)
     library.define(f"{name}({', '.join([*given, 'int site'])}) -> {returned}")
 

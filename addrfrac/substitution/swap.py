@@ -64,7 +64,7 @@ def install(model: torch.nn.Module, session: Session) -> None:
     if type(model).__module__.startswith("torch."):  # Dynamo passes over the frames of torch's own modules
 
         def outside(*arguments: Any, **named: Any) -> Any:
-            return model._call_impl(*arguments, **named)
+            return model._call_impl(*arguments, **named)  # type: ignore[no-untyped-call]
 
         compiled = torch.compile(outside, backend=session.backend, dynamic=False)
         object.__setattr__(model, "_compiled_call_impl", compiled)

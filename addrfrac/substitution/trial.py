@@ -235,9 +235,10 @@ def _evict(device: torch.device) -> None:
 
 
 def _on_device(values: Callable[[], list[Any]], run: Callable[[Sequence[Any]], Any], device: torch.device) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Any = torch.cuda.Event
+    begin, end = event(enable_timing=True), event(enable_timing=True)
     _evict(device)
-    torch.cuda._sleep(SLEEP_CYCLES)
+    torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]
     made = values()
     begin.record()
     run(made)
