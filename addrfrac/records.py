@@ -670,8 +670,8 @@ class Workload:
     sample: str = "samples"
     """What one unit of `samples a step` is: images, sequences, tokens, ..."""
     weights_dtype: str = ""
-    """'fp32' where the model's weights are published in fp32, so that a run in half precision has rounded them; '' where
-    they are taken as the run has them."""
+    """'fp32' where the model's weights are published in fp32, so that a run in half precision has rounded them; ''
+    where they are taken as the run has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
