@@ -135,6 +135,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
             "current_stream": Stream,
             "stream": lambda _stream: contextlib.nullcontext(),
             "synchronize": device.synchronize,
+            "manual_seed_all": lambda _seed: None,  # without a device torch keeps a stack for each, a millisecond long
             "_sleep": lambda cycles: device.kernel(cycles / timed._CYCLES_PER_US, lambda: None),
         }.items():
             monkeypatch.setattr(cuda, name, value)
@@ -150,6 +151,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
             device.kernel(device.write_us if device.mine else 12.0, lambda: original(*arguments))
 
         monkeypatch.setattr(timed, "write", write)
+        monkeypatch.setattr(timed, "_clock", lambda: int(1e3 * device.host))
         monkeypatch.setattr(timed, "_WARM_UP_NS", 0)
         monkeypatch.setattr(clock, "PAUSE_S", 0.0)
         monkeypatch.setattr(clock, "_MOST_UNROLLED", 64)
