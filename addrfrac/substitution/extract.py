@@ -41,6 +41,8 @@ LIBRARY = (
     "aten.cudnn_convolution",
 )
 """Beginnings of calls that are the library's: products, convolutions, attention."""
+HIDDEN = ".inputs"
+"""Folder of the captured inputs of blind problems: for `apply`, not for who solves them."""
 Progress = Callable[[str], None]
 
 
@@ -145,7 +147,26 @@ def _partitions(whole: GraphModule) -> list[list[Node]]:
     support = create_op_support(is_replaceable)
     partitioner = CapabilityBasedPartitioner(whole, support, allows_single_node_partition=True)
     order = {node: number for number, node in enumerate(whole.graph.nodes)}
-    return [sorted(each.nodes, key=lambda node: order[node]) for each in partitioner.propose_partitions()]
+    return [
+        sorted(connected, key=lambda node: order[node])
+        for each in partitioner.propose_partitions()
+        for connected in _connected(set(each.nodes))
+    ]
+
+
+def _connected(nodes: set[Node]) -> list[set[Node]]:
+    """The parts that share no value: the partitioner puts neighbours together whether they do or not."""
+    left, found = set(nodes), []
+    while left:
+        part, reached = set[Any](), [left.pop()]
+        while reached:
+            node = reached.pop()
+            part.add(node)
+            near = [each for each in (*node.all_input_nodes, *node.users) if each in left]
+            left.difference_update(near)
+            reached += near
+        found.append(part)
+    return found
 
 
 def _note(found: dict[str, Region], nodes: Sequence[Node], env: Mapping[Node, Any], device: torch.device) -> None:
@@ -230,8 +251,9 @@ def run_request(request: Request, progress: Progress) -> list[str]:
             head = f'"""{region.title}: {region.where[0] or "a site"} and {len(region.where) - 1} more.\n\n{worth}\n"""'
             body = text.split('"""', 2)[2]
             store.write_whole(request.directory / f"{name}.py", (head + body).encode())
-            if not request.blind:
-                torch.save(region.values, request.directory / f"{name}.inputs.pt")
+            inputs = request.directory / (f"{HIDDEN}/{name}.pt" if request.blind else f"{name}.inputs.pt")
+            inputs.parent.mkdir(exist_ok=True)
+            torch.save(region.values, inputs)
             table.append(f"{name}.py  {worth.splitlines()[0]}")
         lines += table or ["no replaceable site was found"]
         lines += [f"note      {note}" for note in found.notes]

@@ -6,6 +6,7 @@ differentiated, else the reference's, computed again.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +38,8 @@ def aligned(arguments: Sequence[Any]) -> tuple[bool, ...]:
 def operator_of(kernel: Kernel, arguments: Sequence[Any], outputs: int) -> Any:
     """The operator that calls the kernel with arguments of these kinds; its last argument is the site's number."""
     kinds = [_kind(each) for each in arguments]
-    name = f"{kernel.name}_{kernel.sha256[:8]}_{'_'.join(kind[0] for kind in kinds)}".lower()
+    said = f"{kernel.name}_{kernel.sha256[:8]}_{'_'.join(kind[0] for kind in kinds)}".lower()
+    name = re.sub(r"\W", "_", said if said[0].isalpha() else f"kernel_{said}")
     if name not in _made:
         _made[name] = _make(name, kernel, kinds, outputs)
     return _made[name]
