@@ -288,7 +288,7 @@ def test_device_times_are_those_between_events_around_each_step(monkeypatch):
 
 
 class FakeGraph:
-    def __init__(self):
+    def __init__(self, keep_graph=False):
         self.replays = 0
 
     def replay(self):
