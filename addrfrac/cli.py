@@ -440,7 +440,8 @@ def verify(
     if selftest:
         if targets or problem or solution:
             raise typer.BadParameter("it takes no targets: it brings its own", param_hint="--selftest")
-        saved: Any = verification.selftest(where, jobs=jobs, progress=progress)
+        journal = output / "selftest.jsonl" if output is not None else None
+        saved: Any = verification.selftest(where, jobs=jobs, progress=progress, journal=journal, verbose=verbose)
         if corpora:
             saved = verification.with_corpora(saved, jobs=jobs, progress=progress)
         clean = saved.clean

@@ -65,8 +65,9 @@ def check_target(
     quick: bool = False,
     timeout_s: float = 60.0,
     timing: bool = True,
+    briefly: bool = False,
 ) -> Verdict:
-    """One verdict."""
+    """One verdict; `briefly` checks values in full and times one process of each side without the compiler."""
     started = time.monotonic()
     hints = tuple(screen(target.solution.text))
     if protocol.in_process:
@@ -77,7 +78,7 @@ def check_target(
     findings = Findings()
     exam: Exam | None = None
     reseeded = False
-    prepared = _prepared(server, target, quick=quick, timing=timing)
+    prepared = _prepared(server, target, quick=quick or briefly, timing=timing)
     try:
         exam = exams.get(reseeded=False)
         if exam.unverifiable and not exam.trials:
@@ -105,7 +106,7 @@ def check_target(
     speed = None
     if prepared is not None:
         try:
-            speed = _timed(server, target, findings, exam, prepared, quick=quick, timing=timing)
+            speed = _timed(server, target, findings, exam, prepared, quick=quick or briefly, timing=timing)
         finally:
             prepared.close()
     return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)
@@ -138,6 +139,7 @@ def _timed(
         return None
     from addrfrac.verification.stopwatch import measure
 
+    prepared.begin_trace(target.solution, exam)
     traced = prepared.trace()
     findings.facts.setdefault("traced", {}).update(traced)
     if "wrong_when_traced" in traced:

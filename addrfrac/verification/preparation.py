@@ -91,11 +91,17 @@ class Preparation:
         for group in self.groups[1:]:
             group.end()
         group = self._group()
-        if self.server.device == "cuda":
-            self.tracing = self.pool.submit(self._traced, group, source, exam)
+        self.tracing = None
+        if self.processes:
+            self.begin_trace(source, exam)
         self.candidates = [
             self.pool.submit(self._candidate, group, source, exam, index) for index in range(self.processes)
         ]
+
+    def begin_trace(self, source: Source, exam: Exam) -> None:
+        """Start the trace, if it has not been: ahead of need where time counts, else only for what passed."""
+        if self.tracing is None and self.server.device == "cuda":
+            self.tracing = self.pool.submit(self._traced, self.groups[-1], source, exam)
 
     def all_ready(self) -> list[tuple[Side, Side]]:
         """Baselines and candidate of each process; nothing is starting up any more once they are there."""

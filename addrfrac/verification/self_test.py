@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
 
 import addrfrac
 from addrfrac.errors import AddrfracError
@@ -74,6 +77,8 @@ class Task:
     """Ids of checks of our own code."""
     mutated: str = ""
     """Problem whose solution is mutated."""
+    alone: bool = False
+    """Something is timed on a device: nothing else may run there meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,8 @@ class Done:
     mutants: tuple[int, dict[str, list[str]]] | None = None
 
 
-_MOST_TOGETHER = 16
+_MOST_TOGETHER = {"cpu": 16, "cuda": 8}
+"""On a device many processes share the work: long tasks would leave most of them idle at the end."""
 _EXAM_S, _MUTANTS_S = 2.0, 20.0
 
 
@@ -97,21 +103,29 @@ def selftest(
     mutants: bool = True,
     protocols: bool = True,
     progress: Progress | None = None,
+    journal: Path | None = None,
+    verbose: bool = False,
 ) -> SelfTestResult:
-    """Run every fixture of a device; `only` keeps ids with these beginnings."""
+    """Run every fixture of a device; `only` keeps ids with these beginnings.
+
+    To `journal` each outcome is appended as a line of JSON when it is there: a run that is cut off loses nothing.
+    """
     started = time.monotonic()
     tasks = sorted(_tasks(device, only, mutants=mutants and not only), key=lambda task: -task.seconds)
     outcomes: list[FixtureOutcome] = []
     layers: tuple[Layer, ...] = ()
     scores: list[tuple[int, dict[str, list[str]]]] = []
-    for done in _all_done(tasks, device, jobs, protocols):
+    if journal is not None:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        journal.write_bytes(b"")
+    for done in _all_done(tasks, device, jobs, protocols, journal):
         outcomes += done.outcomes
         layers = done.layers or layers
         if done.mutants is not None:
             scores.append(done.mutants)
         if progress is not None:
             for outcome in done.outcomes:
-                progress(f"{outcome.id}: {outcome.status}" + ("" if outcome.right else "  NOT AS EXPECTED"))
+                progress(told(outcome, verbose=verbose))
     outcomes.sort(key=lambda outcome: (outcome.kind == "honest", outcome.id))
     return summarised(
         outcomes,
@@ -123,63 +137,85 @@ def selftest(
     )
 
 
+def told(outcome: FixtureOutcome, *, verbose: bool = False) -> str:
+    """An outcome in a line; its reason where it is not as expected, or where everything is wanted."""
+    line = f"{outcome.id}: {outcome.status} ({outcome.seconds:.1f} s)" + ("" if outcome.right else "  NOT AS EXPECTED")
+    return f"{line}: {outcome.reason}" if verbose or not outcome.right else line
+
+
 def _tasks(device: str, only: tuple[str, ...], *, mutants: bool) -> list[Task]:
     """Fixtures of one problem together, as they share its exam, in parts that can be dealt out."""
-    groups: dict[tuple[str, str], list[Fixture]] = {}
+    groups: dict[tuple[str, str, bool], list[Fixture]] = {}
     for fixture in all_fixtures():
         if fixture.device in ("any", device) and (not only or fixture.id.startswith(only)):
-            groups.setdefault((fixture.problem, fixture.dtype), []).append(fixture)
+            alone = fixture.timing and device == "cuda"
+            groups.setdefault((fixture.problem, fixture.dtype, alone), []).append(fixture)
     found = []
-    for (problem, dtype), fixtures in groups.items():
+    most = _MOST_TOGETHER[device]
+    for (problem, dtype, alone), fixtures in groups.items():
         fixtures.sort(key=lambda fixture: -fixture.seconds)
-        for start in range(0, len(fixtures), _MOST_TOGETHER):
-            part = fixtures[start : start + _MOST_TOGETHER]
+        for start in range(0, len(fixtures), most):
+            part = fixtures[start : start + most]
             seconds = _EXAM_S + sum(fixture.seconds for fixture in part)
-            found.append(Task(name=f"{problem} {dtype}", seconds=seconds, fixtures=tuple(part)))
-    checks = tuple(
-        check.id
-        for check in HARNESS_CHECKS
-        if check.device in ("any", device) and (not only or check.id.startswith(only))
-    )
-    if checks:
-        found.append(Task(name="checks of our own code", seconds=len(checks), checks=checks))
+            found.append(Task(name=f"{problem} {dtype}", seconds=seconds, fixtures=tuple(part), alone=alone))
+    for alone in (False, True):
+        checks = tuple(
+            check.id
+            for check in HARNESS_CHECKS
+            if check.device in ("any", device)
+            and (not only or check.id.startswith(only))
+            and (check.timed and device == "cuda") is alone
+        )
+        if checks:
+            found.append(Task(name="checks of our own code", seconds=len(checks), checks=checks, alone=alone))
     if mutants:
         found += [Task(name=f"mutants of {name}", seconds=_MUTANTS_S, mutated=name) for name in SOURCES]
     return found
 
 
-def _all_done(tasks: list[Task], device: str, jobs: int, protocols: bool) -> Iterator[Done]:
-    """Every task in this process, or in several as each becomes free."""
-    if min(jobs, len(tasks)) <= 1:
+def _all_done(
+    tasks: list[Task], device: str, jobs: int, protocols: bool, journal: Path | None = None
+) -> Iterator[Done]:
+    """Every task in this process, or in several as each becomes free; what is timed at the end, one after another."""
+    together = [task for task in tasks if not task.alone]
+    left = [task for task in tasks if task.alone]
+    if min(jobs, len(together)) <= 1:
+        together, left = [], [*together, *left]
+    if together:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs, len(together)), mp_context=context) as pool:
+            waiting = [pool.submit(_do_apart, task, device, protocols, journal) for task in together]
+            for future in as_completed(waiting):
+                yield future.result()
+    if left:
         with start_server(device) as server:
-            for task in tasks:
-                yield _do(server, task, device, protocols)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
-        waiting = [pool.submit(_do_apart, task, device, protocols) for task in tasks]
-        for future in as_completed(waiting):
-            yield future.result()
+            for task in left:
+                yield _do(server, task, device, protocols, journal)
 
 
 _servers: dict[str, Server] = {}
 
 
-def _do_apart(task: Task, device: str, protocols: bool) -> Done:
+def _do_apart(task: Task, device: str, protocols: bool, journal: Path | None) -> Done:
     """A task in a process of the pool, which keeps its server from task to task."""
     import torch
 
     torch.set_num_threads(1)
     if device not in _servers or _servers[device].process.poll() is not None:
         _servers[device] = start_server(device)
-    return _do(_servers[device], task, device, protocols)
+    return _do(_servers[device], task, device, protocols, journal)
 
 
-def _do(server: Server, task: Task, device: str, protocols: bool) -> Done:
+def _do(server: Server, task: Task, device: str, protocols: bool, journal: Path | None = None) -> Done:
     if task.mutated:
         return Done(mutants=survivors_of(server, task.mutated))
     if task.checks:
-        return Done(outcomes=tuple(_harness_outcome(server, c) for c in HARNESS_CHECKS if c.id in task.checks))
+        checked = []
+        for check in HARNESS_CHECKS:
+            if check.id in task.checks:
+                checked.append(_harness_outcome(server, check))
+                _noted(journal, checked[-1])
+        return Done(outcomes=tuple(checked))
     first = task.fixtures[0]
     exams = Exams(server, Source(text=PROBLEMS[first.problem]), dtype=first.dtype)
     outcomes: list[FixtureOutcome] = []
@@ -188,7 +224,15 @@ def _do(server: Server, task: Task, device: str, protocols: bool) -> Done:
         outcome, found = run_fixture(server, fixture, exams, protocols=protocols)
         layers = found or layers
         outcomes.append(outcome)
+        _noted(journal, outcome)
     return Done(outcomes=tuple(outcomes), layers=layers)
+
+
+def _noted(journal: Path | None, outcome: FixtureOutcome) -> None:
+    """One line at the end of the journal, in one write: several processes append to it."""
+    if journal is not None:
+        with journal.open("ab", buffering=0) as file:
+            file.write(msgspec.json.encode(outcome) + b"\n")
 
 
 def run_fixture(
@@ -202,7 +246,9 @@ def run_fixture(
         dtype=fixture.dtype,
     )
     started = time.monotonic()
-    verdict = check_target(server, target, exams=exams, timeout_s=fixture.timeout_s, timing=fixture.timing)
+    verdict = check_target(
+        server, target, exams=exams, timeout_s=fixture.timeout_s, timing=fixture.timing, briefly=True
+    )
     accepted: dict[str, bool | None] = {}
     if protocols:
         accepted |= accepted_by_published(server, target, timeout_s=min(10.0, fixture.timeout_s))

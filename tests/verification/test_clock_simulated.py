@@ -135,7 +135,6 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
             "current_stream": Stream,
             "stream": lambda _stream: contextlib.nullcontext(),
             "synchronize": device.synchronize,
-            "manual_seed_all": lambda _seed: None,  # without a device torch keeps a stack for each, a millisecond long
             "_sleep": lambda cycles: device.kernel(cycles / timed._CYCLES_PER_US, lambda: None),
         }.items():
             monkeypatch.setattr(cuda, name, value)
@@ -155,6 +154,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
         monkeypatch.setattr(timed, "_WARM_UP_NS", 0)
         monkeypatch.setattr(clock, "PAUSE_S", 0.0)
         monkeypatch.setattr(clock, "_MOST_UNROLLED", 64)
+        monkeypatch.setattr(worker, "_HOST_ONLY", True)
         monkeypatch.setattr(worker.tripwires, "functions", dict)
         monkeypatch.setattr(worker.tripwires, "settings", dict)
         return device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -12,13 +13,14 @@ import torch
 from addrfrac.verification.check import Exams
 from addrfrac.verification.fixtures.catalogue import ROWS, WITHOUT_FIXTURE
 from addrfrac.verification.fixtures.fixture import PREAMBLE, Fixture
+from addrfrac.verification.fixtures.harness import HARNESS_CHECKS
 from addrfrac.verification.fixtures.mutation_sources import EQUIVALENT, SOURCES
 from addrfrac.verification.fixtures.problems import PROBLEMS
 from addrfrac.verification.mutants import all_mutants
 from addrfrac.verification.processes import Server
 from addrfrac.verification.rates import clopper_pearson
 from addrfrac.verification.records import Status
-from addrfrac.verification.self_test import all_fixtures, covered_rows, is_caught, run_fixture
+from addrfrac.verification.self_test import _tasks, all_fixtures, covered_rows, is_caught, run_fixture, selftest
 from addrfrac.verification.sources import Source
 
 CATALOGUE = Path(__file__).parents[2] / "../shared/exploits.md"
@@ -150,3 +152,28 @@ def test_a_fault_that_could_not_run_on_the_device_was_not_caught():
         "Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on cuda:0",
     ):
         assert not is_caught(fixture, _Raised(reason))
+
+
+def test_what_is_timed_on_a_device_has_it_for_itself():
+    tasks = _tasks("cuda", (), mutants=False)
+    timed = [{f.id for f in all_fixtures() if f.timing and f.device in ("any", "cuda")}]
+    timed.append({check.id for check in HARNESS_CHECKS if check.timed})
+    assert all(timed)
+    for task in tasks:
+        for ids, known in zip(({f.id for f in task.fixtures}, set(task.checks)), timed, strict=True):
+            assert ids <= known if task.alone else not ids & known
+    assert not any(task.alone for task in _tasks("cpu", (), mutants=False))
+
+
+def test_every_outcome_is_in_the_journal_before_the_run_is_over(tmp_path):
+    journal = tmp_path / "selftest.jsonl"
+    seen = []
+
+    def progress(line: str) -> None:
+        seen.append((line, len(journal.read_text().splitlines())))
+
+    result = selftest("cpu", jobs=1, only=("O07", "A19", "Q08"), journal=journal, progress=progress, verbose=True)
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {line["id"] for line in lines} == {o.id for o in result.outcomes} == {"O07", "A19", "Q08"}
+    assert all(count == 3 for _, count in seen)
+    assert all(outcome.reason in "".join(line for line, _ in seen) for outcome in result.outcomes)
