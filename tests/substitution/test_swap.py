@@ -261,3 +261,23 @@ def test_the_verifier_itself_refuses_a_planted_kernel(gated, kernel_file):
         assert not any(each.substituted for each in swap.sites)
         assert all(each.reason.startswith("refused by the verifier") for each in swap.sites)
         torch.testing.assert_close(swap.model(x), gated.forward(x))
+
+
+def test_the_compile_backend_puts_in_only_what_was_verified_before(gated, kernel_file, monkeypatch):
+    from addrfrac.substitution import swap, verdicts
+
+    kernels = find_kernels(str(kernel_file(RIGHT)))
+    session = Session(kernels=kernels)
+    x = torch.randn(4, 32)
+    with torch.no_grad(), installed(gated, session):
+        gated(x)
+        group = next(place.site.group for place in session.places if "96" in place.site.inputs[0])
+    passed = verdicts.Answer(status="passed", reason="", cached=True)
+    monkeypatch.setattr(verdicts, "known", lambda device: {group: passed})
+    monkeypatch.setattr(swap, "find_kernels", lambda asked: kernels)
+    swap._standing.cache_clear()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(gated, backend=swap.backend)(x), gated(x))
+    assert [place.site.group for place in swap._standing("cpu").chosen] == [group]
+    swap._standing.cache_clear()
