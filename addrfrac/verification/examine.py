@@ -54,6 +54,8 @@ _DETAILS = (
 _FEWEST_FAILURES = 3
 _LATE_CPU_S = 0.004
 """Processor time after return that no honest call spends while nobody asks it anything."""
+_LATE_REPEATS = 2
+"""Times that this is measured again where it was spent: a machine under load charges a process for what is not its."""
 
 
 def examine(
@@ -311,10 +313,7 @@ def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: rand
     candidate.restore()
     before = candidate.call(first)
     candidate.handle.ask({"op": "keep"})
-    cpu = candidate.handle.ask({"op": "cpu"})
-    time.sleep(0.1 + 0.02 * rng.random())
-    later = candidate.handle.ask({"op": "cpu"})
-    spent = float(later["cpu_s"]) - float(cpu["cpu_s"])
+    spent = _spent_while_idle_s(candidate, rng)
     candidate.restore()
     in_place = any(str(name).startswith("input") for info in first.native.infos for name in info.get("overlaps", []))
     if in_place:  # the next inputs are written where this output lies, as the reference has it too
@@ -328,7 +327,13 @@ def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: rand
             findings.add("stability", Status.UNSTABLE, f"output {index} changed after it was returned")
             return
     # a device's driver has threads of its own that are never quite still
-    if spent > _LATE_CPU_S and candidate.exam.device == "cpu":
+    watched = candidate.exam.device == "cpu"
+    for _ in range(_LATE_REPEATS):  # who works on does so after every call, who met with a page fault does not
+        if watched and spent > _LATE_CPU_S:
+            candidate.restore()
+            candidate.call(first)
+            spent = min(spent, _spent_while_idle_s(candidate, rng))
+    if watched and spent > _LATE_CPU_S:
         detail = f"the process worked on for {spent * 1e3:.1f} ms after it had returned"
         findings.add("stability", Status.UNSTABLE, detail, spent, _LATE_CPU_S)
         return
@@ -337,6 +342,13 @@ def _stability(candidate: Candidate, findings: Findings, _quick: bool, rng: rand
         findings.add("stability", Status.ALIASED, f"an output shares memory with {aliases[0]}")
         return
     findings.add("stability", Status.PASSED, "unchanged after 100 ms and after the next call", spent, _LATE_CPU_S)
+
+
+def _spent_while_idle_s(candidate: Candidate, rng: random.Random) -> float:
+    """Processor time of all threads of the process in a tenth of a second in which it is asked nothing."""
+    before = candidate.handle.ask({"op": "cpu"})
+    time.sleep(0.1 + 0.02 * rng.random())
+    return float(candidate.handle.ask({"op": "cpu"})["cpu_s"]) - float(before["cpu_s"])
 
 
 def _repeats(candidate: Candidate, findings: Findings, quick: bool, _rng: random.Random) -> None:
