@@ -10,8 +10,9 @@ demo: .venv/demo
 	$(BIN)/addrfrac profile resnet50 --batch 64 -o runs/demo
 	@echo "open      runs/demo/report.html in a browser"
 
+# Files are dealt out to two workers; on a GPU one after the other, because tests there time things.
 test: .venv/test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(if $(GPU),,-n 2 --dist loadfile)
 
 check: lint test
 
