@@ -38,7 +38,7 @@ def _redraw(entry: Entry, generator: torch.Generator) -> torch.Tensor:
     if entry.kind == "buffer" and float(value.flatten()[0]) > 0:
         drawn = torch.empty_like(value).uniform_(0.25, 4.0, generator=generator)
         if drawn.numel() > 2:  # one that hardly varies: there the constant beside it decides
-            drawn.view(-1)[int(torch.randint(drawn.numel(), (1,), generator=generator))] = 2e-5
+            drawn.view(-1)[int(torch.randint(drawn.numel(), (1,), generator=generator))] = 0.02
         return drawn
     noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
     if constant:

@@ -317,6 +317,8 @@ def _exact_answer(state: State, inputs: gpu.Inputs, how: str, message: dict[str,
     if is_module:
         for parameter in model.parameters():
             parameter.data.copy_(round_tensor(parameter.data, how, generator, message["dtype"]))
+        for buffer in model.buffers() if how == "nudged" else ():  # whoever folds statistics into weights rounds them
+            buffer.data.copy_(round_tensor(buffer.data, how, generator, message["dtype"]))
     doubles = [
         round_tensor(t.double(), how, generator, message["dtype"]) if t.is_floating_point() else _clone(t)
         for t in inputs.tensors
