@@ -6,7 +6,6 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -82,10 +81,8 @@ def ceiling(request: Request, progress: Progress) -> Outcome:
         raise AddrfracError(
             "no CUDA device here; a ceiling is measured on the step's CUDA graph (addrfrac profile gives Amdahl's)"
         )
-    configurations = [
-        registry.configure(workload, batch=batch, seq_len=length, **request.fields, device="cuda")
-        for batch, length in product(request.batches or (None,), request.seq_lens or (None,))
-    ]
+    asked_for = {**request.fields, "device": "cuda"}
+    configurations = registry.configurations(workload, request.batches, request.seq_lens, **asked_for)
     runs, folders = [], []
     for configuration in configurations:
         folder = _folder(request, configuration, len(configurations) > 1)

@@ -138,6 +138,24 @@ OutputFile = Annotated[
 ]
 FormatOption = Annotated[Format | None, typer.Option("--format", help="Default: terminal, or by -o's extension.")]
 
+WorkloadArgument = Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")]
+BatchOption = Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")]
+SeqLenOption = Annotated[str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")]
+CacheLenOption = Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Default: bf16.")]
+LayoutOption = Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")]
+ModeOption = Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")]
+EmbeddingOption = Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")]
+IndicesOption = Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")]
+PoolingOption = Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")]
+RowsOption = Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")]
+RoutingOption = Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")]
+LayersOption = Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")]
+WeightsOption = Annotated[str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")]
+RunFolder = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
+]
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -156,25 +174,21 @@ def _root(
 
 @app.command()
 def profile(
-    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
-    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
-    ] = None,
-    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
-    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
+    workload: WorkloadArgument,
+    batch: BatchOption = None,
+    seq_len: SeqLenOption = None,
+    cache_len: CacheLenOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    mode: ModeOption = None,
     execution: Annotated[Execution, typer.Option(help="How the step is run.")] = Execution.EAGER,
-    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
-    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
-    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
-    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
-    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
-    weights: Annotated[
-        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
-    ] = "random",
+    embedding: EmbeddingOption = None,
+    indices: IndicesOption = None,
+    pooling: PoolingOption = None,
+    rows: RowsOption = None,
+    routing: RoutingOption = None,
+    layers: LayersOption = None,
+    weights: WeightsOption = "random",
     steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps.")] = 10,
     warmup: Annotated[int, typer.Option(metavar="N", help="Steps before anything is measured.")] = 5,
     device: Annotated[
@@ -186,9 +200,7 @@ def profile(
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
     floors: FloorsOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
-    ] = None,
+    output: RunFolder = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run a real model under the profiler and show its addressable fraction."""
@@ -198,22 +210,22 @@ def profile(
         workload=workload,
         batches=_numbers("--batch", batch),
         seq_lens=_numbers("--seq-len", seq_len),
-        fields={
-            "cache_len": cache_len,
-            "dtype": dtype and str(dtype),
-            "layout": layout and str(layout),
-            "mode": mode and str(mode),
-            "execution": str(execution),
-            "embedding": embedding and str(embedding),
-            "indices": indices and str(indices),
-            "pooling": pooling,
-            "rows": rows,
-            "routing": routing and str(routing),
-            "layers": layers,
-            "weights": weights,
-            "steps": steps,
-            "warmup": warmup,
-        },
+        fields=_fields(
+            cache_len=cache_len,
+            dtype=dtype,
+            layout=layout,
+            mode=mode,
+            execution=execution,
+            embedding=embedding,
+            indices=indices,
+            pooling=pooling,
+            rows=rows,
+            routing=routing,
+            layers=layers,
+            weights=weights,
+            steps=steps,
+            warmup=warmup,
+        ),
         device=device and str(device),
         extrapolate=extrapolate,
         options=_options(policy=policy, rules=rules, command=_command(), floors=floors),
@@ -491,24 +503,20 @@ def _print_verdicts(saved: Any, *, verbose: bool = False) -> None:
 
 @app.command()
 def ladder(
-    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
-    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
-    ] = None,
-    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
-    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
-    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
-    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
-    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
-    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
-    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
-    weights: Annotated[
-        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
-    ] = "random",
+    workload: WorkloadArgument,
+    batch: BatchOption = None,
+    seq_len: SeqLenOption = None,
+    cache_len: CacheLenOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    mode: ModeOption = None,
+    embedding: EmbeddingOption = None,
+    indices: IndicesOption = None,
+    pooling: PoolingOption = None,
+    rows: RowsOption = None,
+    routing: RoutingOption = None,
+    layers: LayersOption = None,
+    weights: WeightsOption = "random",
     steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps of the base and of the best.")] = 10,
     only: Annotated[str | None, typer.Option(metavar="A[,B...]", help="Try these switches alone.")] = None,
     skip: Annotated[str | None, typer.Option(metavar="A[,B...]", help="Leave these switches out.")] = None,
@@ -528,9 +536,7 @@ def ladder(
     device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda.")] = None,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
-    ] = None,
+    output: RunFolder = None,
     quiet: QuietOption = False,
 ) -> None:
     """Try every free switch on a real model, keep what helps, and show what is left to win."""
@@ -550,20 +556,20 @@ def ladder(
         workload=workload,
         batches=_numbers("--batch", batch),
         seq_lens=_numbers("--seq-len", seq_len),
-        fields={
-            "cache_len": cache_len,
-            "dtype": dtype and str(dtype),
-            "layout": layout and str(layout),
-            "mode": mode and str(mode),
-            "embedding": embedding and str(embedding),
-            "indices": indices and str(indices),
-            "pooling": pooling,
-            "rows": rows,
-            "routing": routing and str(routing),
-            "layers": layers,
-            "weights": weights,
-            "steps": steps,
-        },
+        fields=_fields(
+            cache_len=cache_len,
+            dtype=dtype,
+            layout=layout,
+            mode=mode,
+            embedding=embedding,
+            indices=indices,
+            pooling=pooling,
+            rows=rows,
+            routing=routing,
+            layers=layers,
+            weights=weights,
+            steps=steps,
+        ),
         device=device and str(device),
         plan=plan,
         warm_caches=warm_caches,
@@ -578,24 +584,20 @@ def ladder(
 
 @app.command()
 def ceiling(
-    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
-    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
-    ] = None,
-    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
-    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
-    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
-    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
-    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
-    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
-    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
-    weights: Annotated[
-        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
-    ] = "random",
+    workload: WorkloadArgument,
+    batch: BatchOption = None,
+    seq_len: SeqLenOption = None,
+    cache_len: CacheLenOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    mode: ModeOption = None,
+    embedding: EmbeddingOption = None,
+    indices: IndicesOption = None,
+    pooling: PoolingOption = None,
+    rows: RowsOption = None,
+    routing: RoutingOption = None,
+    layers: LayersOption = None,
+    weights: WeightsOption = "random",
     steps: Annotated[int, typer.Option(metavar="N", help="Profiled replays.")] = 10,
     warmup: Annotated[int, typer.Option(metavar="N", help="Steps before anything is measured.")] = 5,
     arm: Annotated[CeilingArm, typer.Option(help="Which way of running the step is captured.")] = CeilingArm.EAGER,
@@ -614,9 +616,7 @@ def ceiling(
     floors: FloorsOption = None,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
-    ] = None,
+    output: RunFolder = None,
     quiet: QuietOption = False,
 ) -> None:
     """Measure what a step would cost if kernels were free: its CUDA graph with them deleted."""
@@ -627,21 +627,21 @@ def ceiling(
         workload=workload,
         batches=_numbers("--batch", batch),
         seq_lens=_numbers("--seq-len", seq_len),
-        fields={
-            "cache_len": cache_len,
-            "dtype": dtype and str(dtype),
-            "layout": layout and str(layout),
-            "mode": mode and str(mode),
-            "embedding": embedding and str(embedding),
-            "indices": indices and str(indices),
-            "pooling": pooling,
-            "rows": rows,
-            "routing": routing and str(routing),
-            "layers": layers,
-            "weights": weights,
-            "steps": steps,
-            "warmup": warmup,
-        },
+        fields=_fields(
+            cache_len=cache_len,
+            dtype=dtype,
+            layout=layout,
+            mode=mode,
+            embedding=embedding,
+            indices=indices,
+            pooling=pooling,
+            rows=rows,
+            routing=routing,
+            layers=layers,
+            weights=weights,
+            steps=steps,
+            warmup=warmup,
+        ),
         arm=str(arm),
         ladder=ladder,
         wanted=Wanted(classes=tuple(classes or ()), sites=tuple(sites or ()), all_classes=all_classes),
@@ -656,24 +656,20 @@ def ceiling(
 
 @app.command()
 def apply(
-    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
-    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
-    ] = None,
-    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
-    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
-    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
-    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
-    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
-    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
-    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
-    weights: Annotated[
-        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
-    ] = "random",
+    workload: WorkloadArgument,
+    batch: BatchOption = None,
+    seq_len: SeqLenOption = None,
+    cache_len: CacheLenOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    mode: ModeOption = None,
+    embedding: EmbeddingOption = None,
+    indices: IndicesOption = None,
+    pooling: PoolingOption = None,
+    rows: RowsOption = None,
+    routing: RoutingOption = None,
+    layers: LayersOption = None,
+    weights: WeightsOption = "random",
     steps: Annotated[int, typer.Option(metavar="N", help="Profiled steps of the base.")] = 10,
     kernels: Annotated[
         str, typer.Option(metavar="auto|NAME|FILE|DIR[,...]", help="Which kernels may be put in.")
@@ -697,9 +693,7 @@ def apply(
     device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda.")] = None,
     policy: PolicyOption = "paper",
     rules: RulesOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder of the run. [default: runs/...]")
-    ] = None,
+    output: RunFolder = None,
     quiet: QuietOption = False,
 ) -> None:
     """Put verified kernels into a real model, prove that they run, and measure what they are worth."""
@@ -720,20 +714,20 @@ def apply(
         workload=workload,
         batches=_numbers("--batch", batch),
         seq_lens=_numbers("--seq-len", seq_len),
-        fields={
-            "cache_len": cache_len,
-            "dtype": dtype and str(dtype),
-            "layout": layout and str(layout),
-            "mode": mode and str(mode),
-            "embedding": embedding and str(embedding),
-            "indices": indices and str(indices),
-            "pooling": pooling,
-            "rows": rows,
-            "routing": routing and str(routing),
-            "layers": layers,
-            "weights": weights,
-            "steps": steps,
-        },
+        fields=_fields(
+            cache_len=cache_len,
+            dtype=dtype,
+            layout=layout,
+            mode=mode,
+            embedding=embedding,
+            indices=indices,
+            pooling=pooling,
+            rows=rows,
+            routing=routing,
+            layers=layers,
+            weights=weights,
+            steps=steps,
+        ),
         device=device and str(device),
         plan=plan,
         directory=output,
@@ -746,24 +740,20 @@ def apply(
 
 @app.command()
 def extract(
-    workload: Annotated[str, typer.Argument(help="A name (see `addrfrac workloads`) or path/to/file.py:NAME.")],
-    batch: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Samples a step; several make a sweep.")] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="Tokens a sample; several make a sweep.")
-    ] = None,
-    cache_len: Annotated[int | None, typer.Option(metavar="N", help="Length of the static KV cache (decode).")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Default: bf16.")] = None,
-    layout: Annotated[Layout | None, typer.Option(help="Default: channels-last for convolutional models.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: infer; prefill for decoder models.")] = None,
-    embedding: Annotated[Embedding | None, typer.Option(help="DLRM: nn.EmbeddingBag or FBGEMM tables.")] = None,
-    indices: Annotated[Indices | None, typer.Option(help="DLRM: distribution of the ids.")] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="N|mlperf", help="DLRM: ids a bag.")] = None,
-    rows: Annotated[int | None, typer.Option(metavar="N", help="DLRM: rows a table.")] = None,
-    routing: Annotated[Routing | None, typer.Option(help="Mixture of experts: how tokens spread.")] = None,
-    layers: Annotated[int | None, typer.Option(metavar="N", help="Run this many of the model's layers.")] = None,
-    weights: Annotated[
-        str, typer.Option(metavar="random|NAME", help="Random, or real weights by name or path.")
-    ] = "random",
+    workload: WorkloadArgument,
+    batch: BatchOption = None,
+    seq_len: SeqLenOption = None,
+    cache_len: CacheLenOption = None,
+    dtype: DtypeOption = None,
+    layout: LayoutOption = None,
+    mode: ModeOption = None,
+    embedding: EmbeddingOption = None,
+    indices: IndicesOption = None,
+    pooling: PoolingOption = None,
+    rows: RowsOption = None,
+    routing: RoutingOption = None,
+    layers: LayersOption = None,
+    weights: WeightsOption = "random",
     top: Annotated[int, typer.Option(metavar="N", help="How many sites, the most valuable first.")] = 5,
     blind: Annotated[
         bool, typer.Option("--blind", help="Leave the input generator out of the problem's text.")
@@ -787,19 +777,19 @@ def extract(
         workload=workload,
         batches=_numbers("--batch", batch),
         seq_lens=_numbers("--seq-len", seq_len),
-        fields={
-            "cache_len": cache_len,
-            "dtype": dtype and str(dtype),
-            "layout": layout and str(layout),
-            "mode": mode and str(mode),
-            "embedding": embedding and str(embedding),
-            "indices": indices and str(indices),
-            "pooling": pooling,
-            "rows": rows,
-            "routing": routing and str(routing),
-            "layers": layers,
-            "weights": weights,
-        },
+        fields=_fields(
+            cache_len=cache_len,
+            dtype=dtype,
+            layout=layout,
+            mode=mode,
+            embedding=embedding,
+            indices=indices,
+            pooling=pooling,
+            rows=rows,
+            routing=routing,
+            layers=layers,
+            weights=weights,
+        ),
         device=device and str(device),
         top=top,
         blind=blind,
@@ -963,6 +953,11 @@ def _command() -> str:
     import shlex
 
     return shlex.join(["addrfrac", *sys.argv[1:]])
+
+
+def _fields(**asked: Any) -> dict[str, Any]:
+    """Configuration fields as the registry takes them: what was chosen from a list as plain text."""
+    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in asked.items()}
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:

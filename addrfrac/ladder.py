@@ -939,7 +939,6 @@ def _conclude(climb: _Climb, final: _Final, wanted: Sequence[Arm], series: Mappi
 
 def run_request(request: Request, progress: Progress) -> Outcome:
     """Climb for every configuration asked for, save the runs and say where. Raises AddrfracError."""
-    from itertools import product
 
     from addrfrac.environment import has_cuda
     from addrfrac.profiling import slug
@@ -949,10 +948,7 @@ def run_request(request: Request, progress: Progress) -> Outcome:
     if device not in ("cuda", "cpu") or (device == "cuda" and not has_cuda()):
         raise AddrfracError("no CUDA device here, and a ladder is measured; use --device cpu to see how it goes")
     asked = {**request.fields, "device": device}
-    configurations = [
-        registry.configure(workload, batch=batch, seq_len=length, **asked)
-        for batch, length in product(request.batches or (None,), request.seq_lens or (None,))
-    ]
+    configurations = registry.configurations(workload, request.batches, request.seq_lens, **asked)
     runs: list[Run] = []
     lines: list[str] = []
     for configuration in configurations:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +79,7 @@ def _device(asked: str | None) -> str:
 def _configurations(request: Request, workload: Workload, device: str) -> list[Configuration]:
     """One a batch size and length asked for."""
     asked = {**request.fields, "device": "cpu" if device == "cpu" else "cuda"}
-    return [
-        registry.configure(workload, batch=batch, seq_len=length, **asked)
-        for batch, length in product(request.batches or (None,), request.seq_lens or (None,))
-    ]
+    return registry.configurations(workload, request.batches, request.seq_lens, **asked)
 
 
 def slug(configuration: Configuration) -> str:

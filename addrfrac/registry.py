@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def find_workload(name: str) -> Workload:
     if name not in known:
         raise AddrfracError(f"unknown workload {name!r}; {_suggestion(name, list(known))}")
     return known[name]
+
+
+def configurations(
+    workload: Workload, batches: Sequence[int], seq_lens: Sequence[int], **asked: Any
+) -> list[Configuration]:
+    """One configuration a batch size and length asked for; the workload's own where none is. Raises as `configure`."""
+    return [
+        configure(workload, batch=batch, seq_len=length, **asked)
+        for batch, length in product(batches or (None,), seq_lens or (None,))
+    ]
 
 
 def configure(workload: Workload, **asked: Any) -> Configuration:

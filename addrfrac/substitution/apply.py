@@ -585,8 +585,6 @@ class Outcome:
 
 def configurations(request: Request | Any, what: str) -> list[Configuration]:
     """Those that a request asks for. Raises AddrfracError without the device that it needs."""
-    from itertools import product
-
     from addrfrac.environment import has_cuda
 
     workload = registry.find_workload(request.workload)
@@ -594,10 +592,7 @@ def configurations(request: Request | Any, what: str) -> list[Configuration]:
     if device not in ("cuda", "cpu") or (device == "cuda" and not has_cuda()):
         raise AddrfracError(f"no CUDA device here, and {what}; use --device cpu to see how it goes")
     asked = {**request.fields, "device": device}
-    return [
-        registry.configure(workload, batch=batch, seq_len=length, **asked)
-        for batch, length in product(request.batches or (None,), request.seq_lens or (None,))
-    ]
+    return registry.configurations(workload, request.batches, request.seq_lens, **asked)
 
 
 def run_request(request: Request, progress: Progress) -> Outcome:
