@@ -30,8 +30,8 @@ BEST, AGAIN = "best-library", "best-library again"
 BEST_SO_FAR = "best so far"
 COMPILE = "compile"
 """The switch that the arm `compile + graph` has on."""
-RUNG_STEPS = 3
-"""Profiled steps of a rung."""
+RUNG_STEPS, LONG_STEP_US = 3, 20_000.0
+"""Profiled steps of a rung; of a step that takes longer, one."""
 MOST_LEFT_OUT = 3
 """Of the kept rewrites so many are left out, one at a time, under the compiler."""
 MOST_ALIVE = 24
@@ -555,8 +555,9 @@ def _profiled(climb: _Climb, name: str, step_us: float, *, beside: bool = True) 
     if not climb.plan.profiled:
         return None
     path = climb.folder / f"{len(climb.rungs)}-{name}.json.gz"
+    steps = RUNG_STEPS if step_us < LONG_STEP_US else 1
     try:
-        climb.asked.ask(measure.profile_beside if beside else measure.profile_best, RUNG_STEPS, path)
+        climb.asked.ask(measure.profile_beside if beside else measure.profile_best, steps, path)
     except Lost as lost:
         climb.notes.append(f"{name} was not profiled: {lost}")
         if climb.asked.lost or "CUDA" in str(lost):

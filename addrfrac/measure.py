@@ -49,9 +49,10 @@ PRELOAD = (
 )
 """Imported once, by the server that workers are forked from; none of them touches a device."""
 BLOCK_US = 40_000.0
-FEWEST_STEPS, MOST_STEPS = 5, 200
-LEAD_STEPS = 2
-"""Steps at the start of a block that do not count: the device comes from another process's work."""
+FEWEST_STEPS, MOST_STEPS = 2, 200
+LEAD_STEPS, LEAD_US = 2, 20_000.0
+"""At the start of a block so many steps, or one that takes so long, do not count: the device comes from another
+process's work."""
 WARM_UP_STEPS = 3
 BLOCKS = 6
 PROCESSES = 3
@@ -190,7 +191,7 @@ def facts(held: Held) -> Facts:
 def block(held: Held, steps: int) -> list[float]:
     """Microseconds of each of so many steps back to back: between device events, on a CPU by the host's clock."""
     with arms.settings(held.configuration):
-        for _ in range(LEAD_STEPS):
+        for _ in range(LEAD_STEPS if held.estimate_us < LEAD_US else 1):
             held.run()
         watch = clock.time_steps(held.run, steps, held.device)
     return [round(us, 3) for us in (watch.device_us() or watch.host_us())]
