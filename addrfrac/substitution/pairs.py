@@ -11,8 +11,14 @@ import torch.fx
 from torch.fx import GraphModule, Interpreter, Node
 
 from addrfrac.substitution.graph import is_cast, value_of
-from addrfrac.substitution.patterns import Match
+from addrfrac.substitution.patterns import VIEWS, Match
 from addrfrac.substitution.pool import Kernel
+
+aten = torch.ops.aten
+LOOKUPS = {aten.embedding.default, aten.embedding_bag.default, aten.embedding_bag.padding_idx}
+SPLITS = {aten.split_with_sizes.default, aten.split.Tensor, aten.unbind.int, aten.chunk.default}
+MOST_TABLE_ELEMENTS = 1 << 26
+"""Of all tables of a problem together."""
 
 
 def site_graph(match: Match) -> GraphModule:
@@ -81,12 +87,36 @@ def get_init_inputs():
 
 def problem_text(graph: GraphModule, values: Sequence[torch.Tensor], title: str, *, blind: bool = False) -> str:
     """The problem; without `get_inputs` where it is to be solved blind."""
-    drawn = ",\n        ".join(_drawn(each) for each in values)
+    drawn = ",\n        ".join(_drawn(each) for each in _of_low_tables(graph, values))
     inputs = f"def get_inputs():\n    return [\n        {drawn},\n    ]"
     if blind:
         shapes = "; ".join(f"{each.dtype}{list(each.shape)} strides {list(each.stride())}" for each in values)
         inputs = f"# Inputs: {shapes}.\n# Their values are kept from this text."
     return _HEAD.format(title=title, forward=_forward(graph), inputs=inputs)
+
+
+def _of_low_tables(graph: GraphModule, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Embedding tables cut where they are huge, with ids that fit: how high a table is decides nothing in a kernel.
+
+    Ten gigabytes of random rows for each kind of inputs are minutes; the site's own values are judged in full height.
+    """
+    given = dict(zip((node for node in graph.graph.nodes if node.op == "placeholder"), values, strict=True))
+    rows = max(MOST_TABLE_ELEMENTS // max(1, sum(each.shape[-1] for each in given.values() if each.dim() == 2)), 1)
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or node.target not in LOOKUPS:
+            continue
+        table, ids = given.get(node.args[0]), _source(node.args[1])
+        if table is not None and table.shape[0] > rows and ids in given:
+            given[node.args[0]] = table[:rows]
+            given[ids] = given[ids].remainder(rows)
+    return list(given.values())
+
+
+def _source(node: Any) -> Any:
+    """The tensor that a node is a view of."""
+    while isinstance(node, Node) and node.op == "call_function" and (node.target in VIEWS or node.target in SPLITS):
+        node = node.args[0]
+    return node
 
 
 def _forward(graph: GraphModule) -> str:
@@ -111,9 +141,13 @@ def _drawn(value: torch.Tensor) -> str:
         made = f"{made}.to({value.dtype})"
     elif value.numel():
         low, high = int(value.min()), int(value.max())
-        flat = value.flatten()
-        if value.dim() == 1 and value.numel() > 2 and bool((flat[1:] >= flat[:-1]).all()) and high > low:
+        rises = value.shape[-1:] > (2,) and bool((value[..., 1:] >= value[..., :-1]).all()) and high > low
+        if rises and value.dim() == 1:
             made = f"torch.linspace({low}, {high}, {value.numel()}).to({value.dtype})"
+        elif rises and value.dim() == 2:  # offsets of several tables
+            ends = list(zip(value[:, 0].tolist(), value[:, -1].tolist(), strict=True))
+            rows = f"[torch.linspace(low, high, {shape[1]}) for low, high in {ends}]"
+            made = f"torch.stack({rows}).to({value.dtype})"
         else:
             made = f"torch.randint({low}, {high + 1}, {shape}, {kind})"
     else:

@@ -7,7 +7,7 @@ higher precision; timed as it runs in the model: caches evicted, the real produc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +59,8 @@ def judged(place: Place, values: Sequence[Any]) -> Trial:
     return trial
 
 
-def _variants(values: Sequence[Any]) -> list[tuple[str, list[Any]]]:
-    """The values as captured, a channel far out, everything small, everything negated."""
+def _variants(values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The values as captured, a channel far out, everything small, everything negated; one held at a time."""
 
     def changed(change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
         floats = [
@@ -73,12 +73,10 @@ def _variants(values: Sequence[Any]) -> list[tuple[str, list[Any]]]:
         tensor[..., 0] *= OUTLIER
         return tensor
 
-    return [
-        ("captured inputs", list(values)),
-        ("an outlier channel", changed(one_channel)),
-        ("a hundredth of the inputs", changed(lambda tensor: tensor.mul_(0.01))),
-        ("negated inputs", changed(lambda tensor: tensor.neg_())),
-    ]
+    yield "captured inputs", list(values)
+    yield "an outlier channel", changed(one_channel)
+    yield "a hundredth of the inputs", changed(lambda tensor: tensor.mul_(0.01))
+    yield "negated inputs", changed(lambda tensor: tensor.neg_())
 
 
 def _like(value: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

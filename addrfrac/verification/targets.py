@@ -20,7 +20,8 @@ class TensorCase:
 
     shape: tuple[int, ...]
     kind: str = "normal"
-    """'normal', 'uniform', 'ids' (0 <= id < high), 'offsets' (rising, 0..high) or 'positive'."""
+    """'normal', 'uniform', 'ids' (0 <= id < high), 'offsets' (rising, 0..high), 'rows of offsets' (each row rises from
+    0 to high) or 'positive'."""
     high: int = 0
     dtype: str = ""
     """'' takes the case's dtype."""
@@ -80,7 +81,8 @@ class Loaded:
 def adapt(module: ModuleType, *, role: str, case: int) -> Loaded:
     """The module's reference or candidate; `ValueError` where it holds none."""
     names = [name for name in vars(module) if not name.startswith("_")][:200]
-    if hasattr(module, "CASES") and hasattr(module, "reference"):
+    as_site = role != "reference" and hasattr(module, "ModelNew")  # says with which plain arguments it is called there
+    if hasattr(module, "CASES") and hasattr(module, "reference") and not as_site:
         cases = module.CASES
         function = module.reference if role == "reference" else launcher(module)
         return Loaded(
@@ -147,6 +149,10 @@ def _contiguous(tensor: TensorCase, dtype: str) -> torch.Tensor:
     if tensor.kind == "offsets":
         points = torch.randint(0, tensor.high + 1, tensor.shape)
         points[0] = 0
+        return points.sort().values
+    if tensor.kind == "rows of offsets":
+        points = torch.randint(0, tensor.high + 1, tensor.shape)
+        points[..., 0], points[..., -1] = 0, tensor.high
         return points.sort().values
     if tensor.kind == "uniform":
         return torch.rand(tensor.shape).to(wanted)
