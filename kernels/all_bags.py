@@ -19,10 +19,10 @@ from addrfrac.verification.targets import Case, Provenance, Substitute, TensorCa
 
 MOST_ROWS_AT_ONCE = 8
 WIDEST = 1024
-MOST_KEPT = 64
 
 _placed: dict[tuple[Any, ...], torch.Tensor] = {}
-"""Addresses and begins -> the same on the device: a table that moved has another address, so nothing goes stale."""
+"""Addresses and begins -> the same on the device: a table that moved has another address, so nothing goes stale.
+Nothing is forgotten (a few hundred bytes each): a captured CUDA graph reads it for as long as it lives."""
 
 
 @triton.jit
@@ -102,8 +102,6 @@ def _places(tables: Sequence[torch.Tensor], begins: tuple[int, ...]) -> tuple[to
     away = [(each - addresses[0]) // width for each in addresses]
     key = (tables[0].device, *away, *begins)
     if key not in _placed:
-        while len(_placed) >= MOST_KEPT:
-            del _placed[next(iter(_placed))]
         _placed[key] = torch.tensor([*away, *begins], dtype=torch.int64, device=tables[0].device)
     return _placed[key], all(each % 16 == 0 for each in away)
 
