@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 SIZES = {
-    "tiny": {"widths": (5, 16, 8), "batch": 9},
+    "tiny": {"widths": (5, 16, 12, 8), "batch": 9},
     "small": {"widths": (13, 512, 256, 128), "batch": 1_024},
     "medium": {"widths": (13, 512, 256, 128), "batch": 32_768},
     "production": {"widths": (13, 512, 256, 128), "batch": 131_072},

@@ -1,1 +1,2 @@
-"""Solutions to the suite: `first` as written before any timing, `mended` after reading what the verifier said."""
+"""Solutions to the suite: `first` as written before any timing, `mended` after reading what the verifier said, `tuned`
+to be fast."""

@@ -94,6 +94,26 @@ def test_tuned_solutions_are_right_at_odd_sizes_and_strides(half):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+LEVELS = """
+import torch
+from addrfrac.dlrm_bench.solutions.tuned.s17_top_k_scoring import GROUP, picked
+torch.set_num_threads(1)
+torch.manual_seed(0)
+scores = torch.randn(2, 20_000 * GROUP)
+scores[1] = scores[1].round()  # many are equal
+found = picked(scores, scores.unflatten(1, (-1, GROUP)).amax(2), 100)[:, :100]
+for mine, places in zip(scores, found):
+    assert len(places.unique()) == 100
+    assert torch.equal(mine[places].sort(descending=True).values, mine.topk(100).values)
+"""
+
+
+def test_the_best_of_millions_are_picked_through_groups_of_groups_and_ties_give_no_place_twice():
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", LEVELS], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_tuned_solution_is_of_a_problem_and_says_who_wrote_it():
     known = {f"s{problem.number:02d}_{problem.name}" for problem in dlrm_bench.problems()}
     found = {path.stem: path.read_text() for path in FOLDER.glob("s*.py")}
