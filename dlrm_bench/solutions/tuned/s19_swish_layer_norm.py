@@ -12,6 +12,8 @@ from addrfrac.dlrm_bench.p19_swish_layer_norm import Model
 EPS = 1e-5
 PROGRAMS = 1_056
 """Of the backward, each with a partial sum of the parameters' gradients: eight for each of an H200's processors."""
+STAGES = 3
+"""The next rows of the backward are on their way while one is worked on."""
 
 
 def warps(width: int) -> int:
@@ -50,9 +52,10 @@ def _backward(
     rows,
     width,
     eps,
-    PER: tl.constexpr,
+    per,
     BLOCK: tl.constexpr,
     WANTS_X: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -61,7 +64,7 @@ def _backward(
     shift = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     gain_sum = tl.zeros([BLOCK], tl.float32)
     shift_sum = tl.zeros([BLOCK], tl.float32)
-    for row in range(program * PER, tl.minimum((program + 1) * PER, rows)):
+    for row in tl.range(program * per, tl.minimum((program + 1) * per, rows), num_stages=STAGES):
         values = tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
         given = tl.load(gradient + row * width + column, mask=inside, other=0.0).to(tl.float32)
         centred, scale = _statistics(values, inside, width, eps)
@@ -99,7 +102,7 @@ class _SwishNorm(torch.autograd.Function):
         gradient = gradient.contiguous()
         width = x.shape[-1]
         rows = x.numel() // width
-        per = triton.next_power_of_2(max(1, triton.cdiv(rows, PROGRAMS)))
+        per = max(1, triton.cdiv(rows, PROGRAMS))
         programs = triton.cdiv(rows, per)
         wants_x = ctx.needs_input_grad[0]
         into_x = torch.empty_like(x) if wants_x else x
@@ -116,9 +119,10 @@ class _SwishNorm(torch.autograd.Function):
                 rows,
                 width,
                 EPS,
-                PER=per,
+                per,
                 BLOCK=triton.next_power_of_2(width),
                 WANTS_X=wants_x,
+                STAGES=STAGES,
                 num_warps=warps(width),
             )
         of_weight, of_bias = parts.sum(1).to(weight.dtype).unbind(0)
