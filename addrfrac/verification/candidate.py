@@ -219,9 +219,9 @@ class Candidate:
                 return f"input {index} was changed"
             if mine.is_floating_point() and norm(widened(mine) - widened(theirs)) > 1e-2 * norm(widened(theirs)):
                 return f"input {index} was changed otherwise than by the reference"
-        on_device = output.facts.get("changed_on_device")
-        if on_device and all(same_bytes(a, g) for a, g in zip(trial.after, trial.arguments.tensors, strict=True)):
-            return f"input {on_device[0]} or memory beside it was changed"
+        for index in output.facts.get("changed_on_device") or ():
+            if same_bytes(trial.after[index], trial.arguments.tensors[index]):
+                return f"input {index} or memory beside it was changed"
         arena = self.handle.place_of(trial.arguments)
         if arena is not None and arena.guards_changed():
             return "memory beside an input was written"

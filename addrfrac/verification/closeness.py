@@ -83,7 +83,7 @@ _ALIKE = 0.9
 
 
 def print_of(precision: PrecisionClass, what: str, rounded: torch.Tensor, truth: torch.Tensor) -> Print | None:
-    """The print of a rounding; None where it moves too few numbers to be told."""
+    """The print of a rounding; None where it moves too few numbers, or all by less than fp32 does, to be told."""
     if not truth.is_floating_point() or not truth.numel():
         return None
     errors = (rounded.double() - truth.double()).flatten()
@@ -91,6 +91,8 @@ def print_of(precision: PrecisionClass, what: str, rounded: torch.Tensor, truth:
     errors = errors[places]
     squares = errors.square()
     if not bool(torch.isfinite(squares).all()) or int((errors != 0).sum()) < 64:
+        return None
+    if norm(errors) <= EPSILON["float32"] * norm(truth.double().flatten()[places]):
         return None
     alike = float(squares.sum()) ** 2 / max(float(squares.square().sum()), _TINY)
     return Print(precision=precision, what=what, places=places, errors=errors) if alike >= 16 else None

@@ -48,10 +48,16 @@ class Inputs:
         self.before = [buffer.clone() for buffer in self.buffers]
 
     def changed_on_device(self) -> list[int]:
-        """Inputs (with their guards) whose device bytes differ from what `refresh` wrote; on a CPU the parent looks."""
+        """Inputs (with their guards) whose device bytes differ from what `refresh` wrote; on a CPU the parent looks.
+
+        Their values go into the shared bytes, where the parent looks for what a call may change in place.
+        """
         if self.device.type == "cpu":
             return []
-        return [i for i, (a, b) in enumerate(zip(self.before, self.buffers, strict=True)) if not _equal(a, b)]
+        changed = [i for i, (a, b) in enumerate(zip(self.before, self.buffers, strict=True)) if not _equal(a, b)]
+        for index in changed:
+            distinct(self.shared[index]).copy_(distinct(self.tensors[index].data))
+        return changed
 
 
 def poison(device: torch.device, byte: int, sizes: list[int], mallopt: Callable[[int, int], int]) -> None:

@@ -20,6 +20,11 @@ from addrfrac.verification.sources import Source
 class ReferenceRaised(Exception):
     """The problem's own code raised, for these inputs or at all."""
 
+    @property
+    def of_the_device(self) -> bool:
+        """Whether a kernel of it failed, as of misaligned memory: CUDA answers nothing more in that process."""
+        return "CUDA error" in str(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:

@@ -83,6 +83,8 @@ def _add(maker: Maker, make: Any, wanted: Any) -> int:
         what = wanted[1:] if isinstance(wanted[0], Trial) else wanted
         maker.exam.refused_shapes.append(f"{what}: {str(error)[:80]}")
         maker.current = None
+        if isinstance(error, ReferenceRaised) and error.of_the_device:  # nothing can be asked of that process any more
+            maker.reference.reopen()
         return 0
     except WorkerFailure as failure:  # it read out of range: such a shape it has not accepted
         maker.exam.refused_shapes.append(f"{wanted}: the reference: {failure.reason[:60]}")

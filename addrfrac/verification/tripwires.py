@@ -100,9 +100,14 @@ _refused_hooks: list[str] = []
 def refuse_audit_hooks() -> None:
     """From now on no hook is added that the interpreter would run whenever an address or a file is used."""
 
+    installed = tuple(os.path.realpath(folder) for folder in {sys.prefix, sys.base_prefix, os.path.dirname(_TORCH)})
+
     def guard(event: str, _details: tuple[Any, ...]) -> None:
         if event == "sys.addaudithook":
-            _refused_hooks.append(event)
+            # refused to everybody; told of those that are no installed library, whose compilers may ask for one
+            caller = os.path.realpath(sys._getframe(1).f_code.co_filename)
+            if not caller.startswith(installed):
+                _refused_hooks.append(caller)
             raise RuntimeError("no further hooks")  # the interpreter leaves the hook out and goes on
 
     sys.addaudithook(guard)
