@@ -555,15 +555,18 @@ def _profiled(climb: _Climb, name: str, step_us: float, *, beside: bool = True) 
     if not climb.plan.profiled:
         return None
     path = climb.folder / f"{len(climb.rungs)}-{name}.json.gz"
-    steps = RUNG_STEPS if step_us < LONG_STEP_US else 1
     try:
-        climb.asked.ask(measure.profile_beside if beside else measure.profile_best, steps, path)
+        climb.asked.ask(measure.profile_beside if beside else measure.profile_best, _rung_steps(step_us), path)
     except Lost as lost:
         climb.notes.append(f"{name} was not profiled: {lost}")
         if climb.asked.lost or "CUDA" in str(lost):
             _reopen(climb)
         return None
     return climb.accountant.submit(_share, path, climb.plan.options, step_us)
+
+
+def _rung_steps(step_us: float) -> int:
+    return RUNG_STEPS if step_us < LONG_STEP_US else 1
 
 
 def _share(path: Path, options: Options, step_us: float) -> _Share:
@@ -695,9 +698,11 @@ def _in_turns_with_best(
     climb: _Climb, workers: Mapping[str, Worker]
 ) -> tuple[dict[str, list[list[float]]], dict[str, str]]:
     """Blocks of the workers and of the best so far on the bench; once more where the bench is lost on the way."""
-    block_us = climb.plan.block_us
-    steps = {name: measure.steps_of_block(worker.said.estimate_us, block_us) for name, worker in workers.items()}
-    steps[BEST_SO_FAR] = measure.steps_of_block(_median_of_best(climb), block_us)
+    estimates = {name: worker.said.estimate_us for name, worker in workers.items()}
+    estimates[BEST_SO_FAR] = _median_of_best(climb)
+    steps = {
+        name: measure.steps_of_block(us, climb.plan.block_us, measure.FEWEST_SCREENED) for name, us in estimates.items()
+    }
     for _ in range(2):
         everyone = {BEST_SO_FAR: climb.asked, **workers}
         blocks, lost = measure.take_turns(everyone, steps, climb.plan.rounds, {BEST_SO_FAR: measure.block_of_best})
@@ -716,13 +721,13 @@ def _profile_compiled(climb: _Climb, measured: list[_Compiled], workers: Mapping
         plain = each.rung.times is not None and each.rung.switches == (COMPILE,)
         if each is not best and not plain:
             continue
+        assert each.rung.times is not None, "it was timed"
         path = climb.folder / f"{len(climb.rungs)}-compiled-{measured.index(each)}.json.gz"
         try:
-            workers[each.rung.name].ask(measure.profile, RUNG_STEPS, path)
+            workers[each.rung.name].ask(measure.profile, _rung_steps(each.rung.times.median_us), path)
         except Lost as lost:
             climb.notes.append(f"{each.rung.name} was not profiled: {lost}")
             continue
-        assert each.rung.times is not None, "it was timed"
         each.account = climb.accountant.submit(_share, path, climb.plan.options, each.rung.times.median_us)
 
 
@@ -940,7 +945,6 @@ def _conclude(climb: _Climb, final: _Final, wanted: Sequence[Arm], series: Mappi
 
 def run_request(request: Request, progress: Progress) -> Outcome:
     """Climb for every configuration asked for, save the runs and say where. Raises AddrfracError."""
-
     from addrfrac.environment import has_cuda
     from addrfrac.profiling import slug
 

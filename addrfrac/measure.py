@@ -49,7 +49,9 @@ PRELOAD = (
 )
 """Imported once, by the server that workers are forked from; none of them touches a device."""
 BLOCK_US = 40_000.0
-FEWEST_STEPS, MOST_STEPS = 2, 200
+FEWEST_STEPS, MOST_STEPS = 5, 200
+FEWEST_SCREENED = 2
+"""Steps of a block that only screens: what is kept is measured again."""
 LEAD_STEPS, LEAD_US = 2, 20_000.0
 """At the start of a block so many steps, or one that takes so long, do not count: the device comes from another
 process's work."""
@@ -345,7 +347,7 @@ def try_beside(bench: Bench, job: Job, arm: Arm, outputs: Path | None, rounds: i
     bench.beside = held
     prepared = time.monotonic()
     pair = {"best": bench.best, "tried": held}
-    steps = {name: steps_of_block(each.estimate_us, block_us) for name, each in pair.items()}
+    steps = {name: steps_of_block(each.estimate_us, block_us, FEWEST_SCREENED) for name, each in pair.items()}
     blocks: dict[str, list[list[float]]] = {"best": [], "tried": []}
     for name in turns(list(pair), rounds):
         blocks[name].append(block(pair[name], steps[name]))
@@ -635,9 +637,9 @@ def turns(names: Sequence[str], rounds: int) -> list[str]:
     return order
 
 
-def steps_of_block(estimate_us: float, block_us: float = BLOCK_US) -> int:
+def steps_of_block(estimate_us: float, block_us: float = BLOCK_US, fewest: int = FEWEST_STEPS) -> int:
     """How many steps a block holds, fixed before the first is timed."""
-    return int(min(max(block_us / max(estimate_us, 1e-3), FEWEST_STEPS), MOST_STEPS))
+    return int(min(max(block_us / max(estimate_us, 1e-3), fewest), MOST_STEPS))
 
 
 def take_turns(

@@ -50,6 +50,7 @@ def test_a_block_is_long_enough_to_time_and_short_enough_to_take_turns():
     assert measure.steps_of_block(4_000) == 10
     assert measure.steps_of_block(1) == measure.MOST_STEPS
     assert measure.steps_of_block(1e7) == measure.FEWEST_STEPS
+    assert measure.steps_of_block(1e7, fewest=measure.FEWEST_SCREENED) < measure.FEWEST_STEPS
 
 
 def test_as_many_processes_live_at_once_as_the_first_one_s_memory_allows():

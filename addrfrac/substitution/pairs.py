@@ -11,12 +11,12 @@ import torch.fx
 from torch.fx import GraphModule, Interpreter, Node
 
 from addrfrac.substitution.graph import is_cast, value_of
-from addrfrac.substitution.patterns import VIEWS, Match
+from addrfrac.substitution.patterns import BAGS, SPLITS, VIEWS, Match
 from addrfrac.substitution.pool import Kernel
 
 aten = torch.ops.aten
-LOOKUPS = {aten.embedding.default, aten.embedding_bag.default, aten.embedding_bag.padding_idx}
-SPLITS = {aten.split_with_sizes.default, aten.split.Tensor, aten.unbind.int, aten.chunk.default}
+LOOKUPS = BAGS | {aten.embedding.default}
+PARTS = VIEWS | SPLITS | {aten.unbind.int, aten.chunk.default}
 MOST_TABLE_ELEMENTS = 1 << 26
 """Of all tables of a problem together."""
 
@@ -114,7 +114,7 @@ def _of_low_tables(graph: GraphModule, values: Sequence[torch.Tensor]) -> list[t
 
 def _source(node: Any) -> Any:
     """The tensor that a node is a view of."""
-    while isinstance(node, Node) and node.op == "call_function" and (node.target in VIEWS or node.target in SPLITS):
+    while isinstance(node, Node) and node.op == "call_function" and node.target in PARTS:
         node = node.args[0]
     return node
 

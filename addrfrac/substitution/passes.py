@@ -15,13 +15,11 @@ import torch.fx
 from torch.fx import Node
 
 from addrfrac.substitution.graph import full_arguments, is_cast, is_no_work, through, value_of
-from addrfrac.substitution.patterns import VIEWS, Match
+from addrfrac.substitution.patterns import BAGS, SPLITS, VIEWS, Match
 from addrfrac.substitution.pool import Kernel
 
 aten = torch.ops.aten
 Find = Callable[[torch.fx.Graph, Kernel], tuple[list[Match], list[str]]]
-BAGS = {aten.embedding_bag.default, aten.embedding_bag.padding_idx}
-SPLITS = {aten.split_with_sizes.default, aten.split.Tensor}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ from addrfrac.substitution.pool import Kernel
 
 MARK = 0.00123457
 """Plain floats of a case are replaced by multiples of it, by which they are known again in the graph."""
+BAGS = {torch.ops.aten.embedding_bag.default, torch.ops.aten.embedding_bag.padding_idx}
+SPLITS = {torch.ops.aten.split_with_sizes.default, torch.ops.aten.split.Tensor}
 VIEWS = {
     torch.ops.aten.unsqueeze.default,
     torch.ops.aten.slice.Tensor,

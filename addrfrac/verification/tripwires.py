@@ -100,7 +100,8 @@ _refused_hooks: list[str] = []
 def refuse_audit_hooks() -> None:
     """From now on no hook is added that the interpreter would run whenever an address or a file is used."""
 
-    installed = tuple(os.path.realpath(folder) for folder in {sys.prefix, sys.base_prefix, os.path.dirname(_TORCH)})
+    folders = {sys.prefix, sys.base_prefix, os.path.dirname(_TORCH)}
+    installed = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
 
     def guard(event: str, _details: tuple[Any, ...]) -> None:
         if event == "sys.addaudithook":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +41,6 @@ WRONG_WHEN_LARGE = f"""
         return torch.zeros_like(gate)
     {RIGHT}"""
 RAISES = "raise ValueError('contiguous inputs only')"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    monkeypatch.setenv("ADDRFRAC_CACHE", str(tmp_path / "cache"))
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

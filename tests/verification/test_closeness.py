@@ -117,3 +117,10 @@ def test_an_invariant_is_what_every_truth_keeps_and_a_veto_for_who_breaks_it():
     assert broken(found["sums to one"], right, right, [inputs[0]], **limits) is None
     assert broken(found["sums to one"], right * 1.01, right, [inputs[0]], **limits) is not None
     assert broken(found["is never negative"], right - 0.1, right, [inputs[0]], **limits) is not None
+
+
+def test_a_print_finer_than_fp32_itself_tells_nothing():
+    truth = torch.full((4096,), 1 + 2.0**-25, dtype=torch.float64)
+    assert print_of(PrecisionClass.HALF, "answers rounded to bfloat16", truth.bfloat16(), truth) is None
+    truth = 1 + torch.rand(4096, generator=GENERATOR, dtype=torch.float64)
+    assert print_of(PrecisionClass.HALF, "answers rounded to bfloat16", truth.bfloat16(), truth) is not None
