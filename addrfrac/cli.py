@@ -91,6 +91,12 @@ class Protocol(StrEnum):
     KERNELBENCH_VERIFIED = "kernelbench-verified"
 
 
+class Precision(StrEnum):
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+
+
 class VerifyDevice(StrEnum):
     CUDA = "cuda"
     CPU = "cpu"
@@ -934,6 +940,65 @@ def bench_dlrm(
     page.write(suite, output / "report.html", models)
     typer.echo(f"saved  {output / 'bench.json'}, evaluations.jsonl and report.html")
     typer.echo(f"again  addrfrac report {output}")
+
+
+@bench_app.command("kernelbench")
+def bench_kernelbench(
+    problems: Annotated[
+        Path, typer.Option(metavar="DIR|FILE", help="A KernelBench checkout, level*/N_name.py, or JSON with ref_code.")
+    ],
+    solutions: Annotated[str, typer.Option(metavar="DIR|FILE[,...]", help="ModelNew files by number, or JSON rows.")],
+    level: Annotated[str | None, typer.Option(metavar="N[,N...]", help="[default: all]")] = None,
+    number: Annotated[str | None, typer.Option(metavar="N[,N...]", help="Problems of these numbers.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="At most so many problems, evenly by number; 0: all.")] = 0,
+    protocol: Annotated[
+        str, typer.Option(metavar="NAME[,...]|all", help="addrfrac, study, kernelbench, kernelbench-verified.")
+    ] = "all",
+    precision: Annotated[Precision, typer.Option(help="fp32 accepts no TF32; bf16 runs both sides in it.")] = (
+        Precision.TF32
+    ),
+    device: Annotated[VerifyDevice | None, typer.Option(help="Default: cuda where there is one.")] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Evaluations under way; 0: by the number of cores.")] = 0,
+    gpus: Annotated[
+        int, typer.Option(metavar="N", help="GPUs of this machine; each measures one thing at a time.")
+    ] = 1,
+    cluster: Annotated[str, typer.Option(metavar="ADDRESS|local", help="Spread over machines by Ray.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in -o stopped.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer of the verifier's trials, one process a side.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one answer may take.")] = 120.0,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where results are kept.")] = Path(
+        "runs/bench-kernelbench"
+    ),
+    quiet: QuietOption = False,
+) -> None:
+    """Judge published kernels of KernelBench's problems under several protocols side by side."""
+    from addrfrac.bench.kernelbench import run
+    from addrfrac.environment import has_cuda
+
+    request = run.Request(
+        problems=problems,
+        solutions=tuple(Path(source) for source in _list(solutions)),
+        levels=_numbers("--level", level),
+        numbers=_numbers("--number", number),
+        limit=limit,
+        protocols=tuple(str(each) for each in Protocol) if protocol == "all" else _list(protocol),
+        precision=str(precision),
+        device=str(device) if device is not None else "cuda" if has_cuda() else "cpu",
+        jobs=jobs,
+        gpus=gpus,
+        cluster=cluster,
+        resume=resume,
+        quick=quick,
+        timeout_s=timeout,
+        directory=output,
+        command=_command(),
+    )
+    study = run.run(request, _progress(quiet))
+    typer.echo(f"problems  {study.selection}")
+    for name, counted in run.statuses(study).items():
+        said = ", ".join(f"{status} {count}" for status, count in sorted(counted.items(), key=lambda each: -each[1]))
+        typer.echo(f"{name}  {said}")
+    typer.echo(f"saved  {output / run.FILE} and evaluations.jsonl")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -17,12 +18,22 @@ from addrfrac.store import write_whole
 LINES, WHOLE = "evaluations.jsonl", "bench.json"
 
 
+class Keyed(Protocol):
+    """What is kept one line each: a frozen record that says what it depends on."""
+
+    @property
+    def key(self) -> str: ...
+
+
+AnyKeyed = TypeVar("AnyKeyed", bound=Keyed)
+
+
 def key_of(*parts: object) -> str:
     """A digest of everything that a result depends on."""
     return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:24]
 
 
-def append(folder: Path, evaluation: Evaluation) -> None:
+def append(folder: Path, evaluation: Keyed) -> None:
     """Add one line. Raises AddrfracError where the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,15 +44,20 @@ def append(folder: Path, evaluation: Evaluation) -> None:
 
 
 def read(folder: Path) -> dict[str, Evaluation]:
+    """Evaluations of an earlier run of a suite; see `read_lines`."""
+    return read_lines(folder, Evaluation)
+
+
+def read_lines(folder: Path, kind: type[AnyKeyed]) -> dict[str, AnyKeyed]:
     """Key -> evaluation of every whole line; the last line of an interrupted run may be torn and is dropped."""
     path = folder / LINES
     if not path.exists():
         return {}
-    found: dict[str, Evaluation] = {}
+    found: dict[str, AnyKeyed] = {}
     lines = path.read_bytes().splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            one = msgspec.json.decode(line, type=Evaluation)
+            one = msgspec.json.decode(line, type=kind)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             if number == len(lines):
                 break
@@ -52,7 +68,7 @@ def read(folder: Path) -> dict[str, Evaluation]:
     return found
 
 
-def keep_whole_lines(folder: Path, evaluations: Iterable[Evaluation]) -> None:
+def keep_whole_lines(folder: Path, evaluations: Iterable[Keyed]) -> None:
     """Rewrite the file with these lines, whole or not at all."""
     write_whole(folder / LINES, b"".join(msgspec.json.encode(one) + b"\n" for one in evaluations))
 

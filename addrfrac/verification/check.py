@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 import time
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from addrfrac.verification.candidate import Findings
 from addrfrac.verification.exam import Exam, prepare
@@ -66,8 +67,12 @@ def check_target(
     timeout_s: float = 60.0,
     timing: bool = True,
     briefly: bool = False,
+    alone: AbstractContextManager[Any] | None = None,
 ) -> Verdict:
-    """One verdict; `briefly` checks values in full and times one process of each side without the compiler."""
+    """One verdict; `briefly` checks values in full and times one process of each side without the compiler.
+
+    `alone` is entered around the trace and the clock: for whoever shares the device with other verifications.
+    """
     started = time.monotonic()
     hints = tuple(screen(target.solution.text))
     if protocol.in_process:
@@ -106,7 +111,8 @@ def check_target(
     speed = None
     if prepared is not None:
         try:
-            speed = _timed(server, target, findings, exam, prepared, quick=quick or briefly, timing=timing)
+            with alone or nullcontext():
+                speed = _timed(server, target, findings, exam, prepared, quick=quick or briefly, timing=timing)
         finally:
             prepared.close()
     return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)

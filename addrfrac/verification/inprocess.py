@@ -20,7 +20,7 @@ from addrfrac.verification.records import Check, Credit, Hint, PrecisionClass, P
 from addrfrac.verification.sources import Target
 from addrfrac.verification.targets import Loaded
 
-_SCALES = {"published": 1.0, "x3": 3.0, "x0.01": 0.01, "negated": -1.0}
+SCALES = {"published": 1.0, "x3": 3.0, "x0.01": 0.01, "negated": -1.0}
 
 
 def run_published(
@@ -32,16 +32,16 @@ def run_published(
         torch.manual_seed(seed)
         init = problem.get_init_inputs()
         torch.manual_seed(seed)
-        model = _placed(problem.build(*init), device, dtype)
+        model = placed(problem.build(*init), device, dtype)
         torch.manual_seed(seed)
         new = attempt(solution.build, *init)
         if isinstance(new, Raised):
             return {"accepted": False, "detail": f"constructor raised {new.type}: {new.text}"}
-        new = _placed(new, device, dtype)
+        new = placed(new, device, dtype)
         torch.manual_seed(seed)
         base = list(problem.get_inputs())
         for name in protocol["distributions"]:
-            inputs = [_scaled(value, _SCALES[name], device, dtype) for value in base]
+            inputs = [scaled(value, SCALES[name], device, dtype) for value in base]
             accepted, detail = _one(model, new, inputs, protocol, dtype)
             details.append(f"seed {seed} {name}: {detail}")
             if not accepted:
@@ -49,14 +49,14 @@ def run_published(
     return {"accepted": True, "detail": details[-1] if details else "nothing compared"}
 
 
-def _placed(model: Any, device: torch.device, dtype: str) -> Any:
+def placed(model: Any, device: torch.device, dtype: str) -> Any:
     if isinstance(model, torch.nn.Module):
         model = model.to(device)
         return model.to(getattr(torch, dtype)) if dtype else model
     return model
 
 
-def _scaled(value: Any, scale: float, device: torch.device, dtype: str) -> Any:
+def scaled(value: Any, scale: float, device: torch.device, dtype: str) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     value = value.to(device)

@@ -29,7 +29,7 @@ from addrfrac.verification import channel, gpu, tripwires
 from addrfrac.verification.foreign import Raised, attempt, load_named, load_source
 from addrfrac.verification.isolation import enter
 from addrfrac.verification.precision import round_tensor, truth_mode
-from addrfrac.verification.targets import adapt
+from addrfrac.verification.targets import Loaded, adapt
 
 _pointer = torch._C.TensorBase.data_ptr
 _stride = torch._C.TensorBase.stride
@@ -382,6 +382,25 @@ def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[st
     """A published protocol as its harness has it: reference, candidate and comparison in this one process."""
     from addrfrac.verification.inprocess import run_published
 
+    reference, candidate = _pair(state, message, fds)
+    return run_published(reference, candidate, message["protocol"], state.device, str(message["dtype"]))
+
+
+def _harness(state: State, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Every comparison of the published harnesses to the end, then their clock; see `harness`."""
+    from addrfrac.verification import harness
+
+    if message["phase"] == "times":
+        return harness.naive_times(state.variants["harness"], int(message["trials"]), state.device)
+    reference, candidate = _pair(state, message, fds)
+    rows, state.variants["harness"] = harness.compare_to_the_end(
+        reference, candidate, message["calls"], state.device, str(message["dtype"])
+    )
+    return {"rows": rows}
+
+
+def _pair(state: State, message: dict[str, Any], fds: list[int]) -> list[Loaded]:
+    """Reference and candidate as texts or by name, loaded into this process."""
     loaded = []
     for role, fd, size in zip(("reference", "candidate"), fds, message["sizes"], strict=True):
         text = bytes(channel.read_all(fd, size, 0)).decode()
@@ -391,7 +410,7 @@ def _published(state: State, message: dict[str, Any], fds: list[int]) -> dict[st
         else:
             module = load_source(text, state.folder, f"{role}_module")
         loaded.append(adapt(module, role=role, case=int(message["case"])))
-    return run_published(loaded[0], loaded[1], message["protocol"], state.device, str(message["dtype"]))
+    return loaded
 
 
 def _time(state: State, message: dict[str, Any], _fds: list[int]) -> Any:
@@ -405,6 +424,7 @@ _OPERATIONS = {
     "probe": _probe,
     "time": _time,
     "published": _published,
+    "harness": _harness,
     "load": _load,
     "inputs": _inputs,
     "init_inputs": _init_inputs,
