@@ -111,8 +111,9 @@ def check_target(
     speed = None
     if prepared is not None:
         try:
-            with alone or nullcontext():
-                speed = _timed(server, target, findings, exam, prepared, quick=quick or briefly, timing=timing)
+            if exam is not None and decide(findings, exam)[0] is Status.PASSED:
+                with alone or nullcontext():
+                    speed = _timed(server, target, findings, exam, prepared, quick=quick or briefly, timing=timing)
         finally:
             prepared.close()
     return _assemble(target, protocol, findings, exam, hints, server, started, exams.secrets.get(reseeded, 0), speed)
@@ -134,15 +135,13 @@ def _timed(
     server: Server,
     target: Target,
     findings: Findings,
-    exam: Exam | None,
+    exam: Exam,
     prepared: Preparation,
     *,
     quick: bool,
     timing: bool,
 ) -> Speed | None:
     """The trace of what passed, and its speed; a failure of either is a check that failed."""
-    if exam is None or decide(findings, exam)[0] is not Status.PASSED:
-        return None
     from addrfrac.verification.stopwatch import measure
 
     prepared.begin_trace(target.solution, exam)
