@@ -1135,6 +1135,20 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One part of a step without the kernels and with them; the parts' savings add up to what was measured."""
+
+    part: str
+    """A class of ops, 'overlap of classes', a kind of gap, or what the profiles do not show."""
+    before_us: float | None
+    """Of the profiled step without the kernels; None where the part is not of the profiles."""
+    after_us: float | None
+    saved_us: float
+    projected_us: float | None
+    """What the sites of this class were to save; None for what no site is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
     """Kernels put into a real model: what was decided, projected and measured."""
 
@@ -1159,7 +1173,7 @@ class Applied:
     """In words: the difference and what was allowed."""
     credits: tuple[Credit, ...]
     reach: float | None
-    """Microseconds saved by kernels / (control - fused floor); None where it is not defined."""
+    """Credit of the kernels and their fusion / (control - fused floor), both graphs; None where not defined."""
     reach_note: str
     engagement: str
     """In words: expected and counted calls of the kernels a step."""
@@ -1170,6 +1184,12 @@ class Applied:
     """One sentence."""
     notes: tuple[str, ...] = ()
     """What could not be captured, matched or measured, with the reason."""
+    differences: tuple[Difference, ...] = ()
+    """From the captured model without kernels to the one with them; empty where they were not profiled."""
+    binaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kernel -> digests of the device binaries that ran when its sites were judged; {} where the interpreter ran."""
+    unlisted: dict[str, float] = field(default_factory=dict)
+    """Kernel -> sites of the measured model that fell back because another binary would have run there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

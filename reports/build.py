@@ -95,7 +95,9 @@ def take_over(recorded: Path) -> None:
 
 
 def in_nanoseconds(run: Run) -> Run:
-    """Raw step times of a ladder's arms without digits below a nanosecond: no clock has them, and they fill files."""
+    """Raw step times of arms without digits below a nanosecond: no clock has them, and they fill files."""
+    if run.applied is not None:
+        run = replace(run, applied=replace(run.applied, arms=tuple(map(rounded, run.applied.arms))))
     if run.ladder is None:
         return run
     rungs = [replace(rung, times=None if rung.times is None else rounded(rung.times)) for rung in run.ladder.rungs]
@@ -124,7 +126,8 @@ def accounted(folder: Path) -> Run:
     options = Options(
         command=recorded.command, capture=capture if capture.exists() else None, device_model=model or measured(folder)
     )
-    return replace(build_run(read_trace(trace), options, kind=recorded.kind), ladder=recorded.ladder)
+    built = build_run(read_trace(trace), options, kind=recorded.kind)
+    return replace(built, ladder=recorded.ladder, applied=recorded.applied)
 
 
 def measured(folder: Path) -> DeviceModel | None:

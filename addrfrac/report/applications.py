@@ -9,12 +9,14 @@ from addrfrac import units
 from addrfrac.records import Applied, Gain, Run, SiteDecision
 from addrfrac.report import ladders
 from addrfrac.report.breakdowns import Listing
-from addrfrac.report.names import one_line
+from addrfrac.report.names import clipped, one_line
 
 ARMS = ("arm", "as", ">step", ">95 %", ">substituted is faster by", ">peak memory")
 SITES = (">sites", "kernel", "first at", ">there", ">kernel", ">saved, all", ">calls", "decision")
-NARROW_SITES = (">sites", "kernel", ">there", ">kernel", ">saved", "decision")
+NARROW_SITES = (">sites", "kernel", ">there", ">kernel", "decision", ">saved, all")
 CREDITS = ("part", "from", "to", ">saved a step")
+DIFFERENCES = ("part", ">without", ">with kernels", ">saved", ">projected", ">apart")
+NARROW_DIFFERENCES = ("part", ">saved", ">projected", ">apart")
 
 
 def words(applied: Applied) -> list[str]:
@@ -64,10 +66,28 @@ def sites(applied: Applied, *, narrow: bool = False) -> Listing:
         groups[each.site.kernel, each.site.group, each.substituted, each.reason].append(each)
     ordered = sorted(groups.values(), key=lambda group: (not group[0].substituted, -_saved(group)))
     rows = [_site_row(group) for group in ordered]
-    if narrow:
-        kept = [SITES.index(name) for name in (">sites", "kernel", ">there", ">kernel", ">saved, all", "decision")]
-        rows = [tuple(row[number] for number in kept) for row in rows]
-    return Listing(title="Sites", columns=NARROW_SITES if narrow else SITES, rows=tuple(rows))
+    if not narrow:
+        return Listing(title="Sites", columns=SITES, rows=tuple(rows))
+    kept = [SITES.index(name) for name in (">sites", "kernel", ">there", ">kernel", ">saved, all")]
+    short = [
+        (*(clipped(row[number], 16) for number in kept[:-1]), _kept_or_not(group), _middle_saved(group))
+        for row, group in zip(rows, ordered, strict=True)
+    ]
+    reasons = tuple(
+        dict.fromkeys(
+            one_line(f"{group[0].site.kernel}: {group[0].reason}") for group in ordered if not group[0].substituted
+        )
+    )
+    return Listing(title="Sites", columns=NARROW_SITES, rows=tuple(short), notes=reasons)
+
+
+def _kept_or_not(group: Sequence[SiteDecision]) -> str:
+    return "substituted" if group[0].substituted else "left as it is"
+
+
+def _middle_saved(group: Sequence[SiteDecision]) -> str:
+    timed = any(each.saved_us.low is not None for each in group)
+    return units.signed_microseconds(_saved(group)) if timed else units.DASH
 
 
 def _saved(group: Sequence[SiteDecision]) -> float:
@@ -108,9 +128,55 @@ def credits(applied: Applied) -> Listing:
     return Listing(title="Credit", columns=CREDITS, rows=rows)
 
 
+def differences(applied: Applied, *, narrow: bool = False) -> Listing:
+    """Where the savings, and what lies between projected and measured, went; the last row is the sum of the others."""
+    rows: list[tuple[str, ...]] = [
+        (
+            one_line(each.part),
+            units.microseconds(each.before_us, units.DASH),
+            units.microseconds(each.after_us, units.DASH),
+            units.signed_microseconds(each.saved_us),
+            units.signed_microseconds(each.projected_us) if each.projected_us is not None else units.DASH,
+            units.signed_microseconds(each.saved_us - (each.projected_us or 0.0)),
+        )
+        for each in applied.differences
+    ]
+    if rows:
+        saved = sum(each.saved_us for each in applied.differences)
+        projected = sum(each.projected_us or 0.0 for each in applied.differences)
+        whole = [units.signed_microseconds(us) for us in (saved, projected, saved - projected)]
+        rows.append(("measured, all of it", units.DASH, units.DASH, *whole))
+    kept = [DIFFERENCES.index(name) for name in NARROW_DIFFERENCES] if narrow else range(len(DIFFERENCES))
+    steps = "a step without kernels and with them, each profiled; a site's saving stands in the class of its kernel"
+    return Listing(
+        title="Projected and measured, and where the difference went",
+        columns=NARROW_DIFFERENCES if narrow else DIFFERENCES,
+        rows=tuple(tuple(row[number] for number in kept) for row in rows),
+        notes=(steps,),
+    )
+
+
+def savings(applied: Applied) -> list[tuple[str, int, float]]:
+    """(kernel and first place, sites, microseconds saved) of the substituted groups, those that save most first."""
+    groups: defaultdict[str, list[SiteDecision]] = defaultdict(list)
+    for each in applied.decisions:
+        if each.substituted and each.saved_us.low is not None:
+            groups[each.site.group].append(each)
+    found = [
+        (f"{group[0].site.kernel}, {group[0].site.where or 'a site'}", len(group), _saved(group))
+        for group in groups.values()
+    ]
+    return sorted(found, key=lambda each: -each[2])
+
+
 def listings(run: Run, *, narrow: bool = False) -> list[Listing]:
     """All tables of a run's kernels; none where it has none. `narrow` fits 80 characters."""
     if run.applied is None:
         return []
-    found = [arms(run.applied), sites(run.applied, narrow=narrow), credits(run.applied)]
+    found = [
+        arms(run.applied),
+        sites(run.applied, narrow=narrow),
+        credits(run.applied),
+        differences(run.applied, narrow=narrow),
+    ]
     return [each for each in found if each.rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from addrfrac import units
 from addrfrac.records import Bound, Ceiling, FloorRow, Run
-from addrfrac.report import applications, bounds_figures, ceilings, headroom, ladders
+from addrfrac.report import application_figures, applications, bounds_figures, ceilings, headroom, ladders
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.document import Figures
 from addrfrac.report.markup import bound_mark, bullets, definitions, escape, hint, kernel_name, section, table
@@ -16,7 +16,7 @@ def sections(run: Run, placed: Figures) -> list[Section]:
     """(id, link text, HTML) of what the run has of ladder, ceilings and floors."""
     found = []
     if run.applied is not None:
-        found.append(("kernels-applied", "Kernels in it", _applied(run)))
+        found.append(("kernels-applied", "Kernels in it", _applied(run, placed)))
     if run.ladder is not None:
         found.append(("ladder", "Ladder", _ladder(run, placed)))
     if ceilings.ceilings(run):
@@ -44,7 +44,7 @@ def _listed(listing: Listing, row_classes: list[str] | None = None) -> str:
 # --- kernels in the model ------------------------------------------------------------------------------------
 
 
-def _applied(run: Run) -> str:
+def _applied(run: Run, placed: Figures) -> str:
     assert run.applied is not None
     applied = run.applied
     note = (
@@ -52,10 +52,20 @@ def _applied(run: Run) -> str:
         "verified and, on a GPU, faster as it runs in the model: caches evicted, the real producer run, then the site. "
         "One half of the samples chooses, the other is reported."
     )
+    picture = (
+        placed.place(
+            application_figures.waterfall(applied),
+            "What each group of sites was to save, and what was measured",
+            "Horizontal waterfall from the step without kernels to the step with them; numbers in the tables below.",
+        )
+        if application_figures.can_draw(applied)
+        else ""
+    )
     return section(
         "kernels-applied",
         "What kernels are worth in this model",
         _sentences(applications.words(applied)),
+        picture,
         *(_listed(listing) for listing in applications.listings(run)),
         hint(note),
         bullets(applied.notes),

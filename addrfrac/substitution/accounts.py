@@ -1,14 +1,47 @@
-"""Decisions and step times of arms in, what the kernels are worth out: projected, measured, and to whose credit."""
+"""Decisions and step times of arms in, what the kernels are worth out: projected, measured, and to whose credit.
+
+The names of the arms and what each stands for are here; `apply` builds them.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from addrfrac import measure, units
-from addrfrac.records import Applied, ArmTimes, Credit, Floors, Gain, Parity, Range, SiteDecision, Verdict
+from addrfrac.records import (
+    Accounts,
+    Applied,
+    ArmTimes,
+    Credit,
+    Difference,
+    Floors,
+    Gain,
+    Parity,
+    Range,
+    SiteDecision,
+    Verdict,
+)
 
+EAGER_ARM, COMPILE, BEST, RE_ROUTED, CAPTURED, SUBSTITUTED, KERNELS = (
+    "eager",
+    "compile",
+    "best-library",
+    "re-routed",
+    "captured",
+    "substituted",
+    "compile + kernels",
+)
+"""`re-routed` is best-library without the compiler, launched as the substituted arm; `captured` is the substituted arm
+without its kernels, so the one goes through Inductor where the other does."""
+PARTS = ("launches removed", "re-routing to library calls", "capture", "kernels and their fusion")
+OVERLAP, RESIDUAL = "overlap of classes", "residual of the accounts"
+NOT_PROFILED = {
+    "eager": "between profile and measurement",
+    "graph": "gaps in the replay, and what the profile changes",
+}
+"""What closes the table. Profiles launch one by one, also what is measured as a graph: its gaps are then not theirs."""
 EMPTY = Range(low=None, high=None)
 AGREE_SHARE = 0.15
 AGREE_STEP_SHARE = 0.005
@@ -39,7 +72,8 @@ def applied(
         gains = tuple(measure.gain(each, ours, noise_floor) for each in arms if each.arm != headline)
         gain = next((each for each in gains if each.before == control), None)
     projected = projection(decisions)
-    agrees, agreement = agreed(projected, gain, times.get(control))
+    credits = credit(times, headline, suffix, noise_floor)
+    agrees, agreement = agreed(projected, credits[-1].saved_us, times.get(credits[-1].before))
     engaged, engagement = proof(decisions, traced)
     found = Applied(
         kernels=kernels,
@@ -53,7 +87,7 @@ def applied(
         projected_us=projected,
         agrees=agrees,
         agreement=agreement,
-        credits=credit(times, headline, suffix, noise_floor),
+        credits=credits,
         reach=None,
         reach_note="needs the floors of a device model (--floors)",
         engagement=engagement,
@@ -66,11 +100,11 @@ def applied(
 
 
 def _control(times: Mapping[str, ArmTimes], launch: str, suffix: str, compiled: bool) -> str:
-    names = [f"eager{suffix}", f"captured{suffix}", "best-library"]
+    names = [f"{EAGER_ARM}{suffix}", f"{CAPTURED}{suffix}", f"{RE_ROUTED}{suffix}", BEST]
     if compiled:
-        names.append(f"compile{suffix}")
+        names.append(f"{COMPILE}{suffix}")
     there = [times[name] for name in names if name in times and times[name].launch == launch]
-    return min(there, key=lambda each: each.median_us).arm if there else "eager"
+    return min(there, key=lambda each: each.median_us).arm if there else EAGER_ARM
 
 
 def projection(decisions: Sequence[SiteDecision]) -> Range:
@@ -83,13 +117,15 @@ def projection(decisions: Sequence[SiteDecision]) -> Range:
     )
 
 
-def agreed(projected: Range, gain: Gain | None, control: ArmTimes | None) -> tuple[bool | None, str]:
-    """Whether projected and measured savings agree: within 15 %, the interval's half-width or 0.5 % of the step."""
-    measured = gain.saved_us if gain is not None else EMPTY
+def agreed(projected: Range, measured: Range, without: ArmTimes | None) -> tuple[bool | None, str]:
+    """Whether projected and measured savings agree: within 15 %, the interval's half-width or 0.5 % of the step.
+
+    Measured is from the captured model without kernels to the one with them: what the sites were timed against.
+    """
     if projected.low is None or projected.high is None or measured.low is None or measured.high is None:
         return None, "projected or measured savings are missing"
     middle, ours = (projected.low + projected.high) / 2, (measured.low + measured.high) / 2
-    step = control.median_us if control is not None else 0.0
+    step = without.median_us if without is not None else 0.0
     allowed = max(AGREE_SHARE * abs(middle), (measured.high - measured.low) / 2, AGREE_STEP_SHARE * step)
     apart = abs(middle - ours)
     words = (
@@ -100,15 +136,17 @@ def agreed(projected: Range, gain: Gain | None, control: ArmTimes | None) -> tup
 
 
 def credit(times: Mapping[str, ArmTimes], headline: str, suffix: str, noise_floor: float | None) -> tuple[Credit, ...]:
-    """From the eager base to the substituted model, one change at a time; the four parts add up to all of it."""
-    graph = f"eager{suffix}"
-    library = "best-library" if "best-library" in times else graph
-    captured = f"captured{suffix}"
-    return (
-        _part("launches removed", "eager", graph, times, noise_floor),
-        _part("re-routing to library calls", graph, library, times, noise_floor),
-        _part("capture", library, captured, times, noise_floor),
-        _part("kernels and their fusion", captured, headline, times, noise_floor),
+    """From the eager base to the substituted model, one change at a time; the four parts add up to all of it.
+
+    The compiler, where the kernels go into a compiled model, is with the capture: it re-routes nothing and is no
+    kernel of ours.
+    """
+    graph, captured = f"{EAGER_ARM}{suffix}", f"{CAPTURED}{suffix}"
+    library = next((name for name in (f"{RE_ROUTED}{suffix}", BEST) if name in times), graph)
+    stations = (EAGER_ARM, graph, library, captured, headline)
+    return tuple(
+        _part(part, before, after, times, noise_floor)
+        for part, before, after in zip(PARTS, stations[:-1], stations[1:], strict=True)
     )
 
 
@@ -180,22 +218,88 @@ def _kind(reason: str) -> str:
 
 
 def with_reach(found: Applied, floors: Floors | None) -> Applied:
-    """The record with the share of what can be reached: saved by kernels / (control - fused floor)."""
+    """The record with the share of what can be reached: saved by kernels and fusion / (control - fused floor).
+
+    The fused floor is the time that library calls take plus one pass over the bytes that must cross between them: of
+    a trace with the control's library calls. Between graphs only; floors know no launches of the host's.
+    """
     control = next((each for each in found.arms if each.arm == found.control), None)
-    if floors is None or control is None or found.gain is None:
-        return found
+    kernels = next((each for each in found.credits if each.part == PARTS[-1]), None)
+    if control is None or found.gain is None or kernels is None or kernels.saved_us.low is None:
+        return replace(found, reach_note="the kernels' share of the gain was not measured")
+    if control.launch != "graph":
+        return replace(found, reach_note="defined between graphs only, and the step was none")
+    if floors is None:
+        return replace(found, reach_note="needs the floors of a device model (--floors)")
     if floors.fused_us.low is None or floors.fused_us.high is None:
         return replace(found, reach_note="the fused floor is not known")
-    # Floors are of replaceable ops; library calls keep the time that they take.
     floor = (floors.fused_us.low + floors.fused_us.high) / 2
     reachable = control.median_us - floor
-    if reachable <= found.gain.least_detectable * control.median_us:
-        return replace(found, reach_note="what lies above the fused floor is less than could be detected")
-    saved = found.gain.saved_us
-    if saved.low is None or saved.high is None:
-        return found
+    least = found.gain.least_detectable * control.median_us
+    if reachable <= least:
+        told = f"{units.signed_microseconds(reachable)} above the fused floor, {units.microseconds(least)} detectable"
+        return replace(found, reach_note=told)
+    saved = _middle(kernels.saved_us)
     return replace(
         found,
-        reach=(saved.low + saved.high) / 2 / reachable,
-        reach_note=f"of {units.microseconds(reachable)} above the fused floor",
+        reach=saved / reachable,
+        reach_note=f"{units.signed_microseconds(saved)} of {units.microseconds(reachable)} that {found.control} "
+        f"({units.microseconds(control.median_us)}) takes above the fused floor of {units.microseconds(floor)}",
     )
+
+
+# --- where the difference went ------------------------------------------------------------------------------------
+
+
+def differences(
+    before: Accounts, after: Accounts, measured: Range, decisions: Sequence[SiteDecision], launch: str
+) -> tuple[Difference, ...]:
+    """What moved from the captured model to the substituted one, by class and by kind of gap; it closes.
+
+    Two profiles are subtracted part by part; the last row is what they do not show of the measured saving, so that the
+    parts add up to it. Projected savings stand in the class that their kernel is of.
+    """
+    if measured.low is None:
+        return ()
+    projected = _projected_by_class(decisions)
+    first, second = _exclusive(before), _exclusive(after)
+    rows = [
+        _difference(op, first.get(op, 0.0), second.get(op, 0.0), projected.get(op))
+        for op in dict.fromkeys((*first, *second, *projected))
+    ]
+    rows.sort(key=lambda row: -abs(row.saved_us))
+    rows.append(_difference(OVERLAP, before.overlap_us, after.overlap_us))
+    if launch != "graph":
+        gaps = [{str(gap.kind): gap.us for gap in each.gaps} for each in (before, after)]
+        kinds = dict.fromkeys(kind for each in gaps for kind in each)
+        rows += [_difference(f"{kind} gaps", gaps[0].get(kind, 0.0), gaps[1].get(kind, 0.0)) for kind in kinds]
+        rows.append(_difference(RESIDUAL, before.residual_us, after.residual_us))
+    left = _middle(measured) - sum(row.saved_us for row in rows)
+    closing = Difference(part=NOT_PROFILED[launch], before_us=None, after_us=None, saved_us=left, projected_us=None)
+    return (*rows, closing)
+
+
+def _difference(part: str, before: float, after: float, projected: float | None = None) -> Difference:
+    return Difference(part=part, before_us=before, after_us=after, saved_us=before - after, projected_us=projected)
+
+
+def _exclusive(accounts: Accounts) -> dict[str, float]:
+    """Class of op -> time a step in which nothing of another class ran."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for each in accounts.classes:
+        found[str(each.op)] += each.exclusive_us
+    return dict(found)
+
+
+def _projected_by_class(decisions: Iterable[SiteDecision]) -> dict[str, float]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for each in decisions:
+        if each.substituted and each.saved_us.low is not None:
+            found[each.site.op] += _middle(each.saved_us)
+    return dict(found)
+
+
+def _middle(found: Range) -> float:
+    assert found.low is not None, "asked only where it was measured"
+    assert found.high is not None, "asked only where it was measured"
+    return (found.low + found.high) / 2

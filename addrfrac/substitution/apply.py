@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +18,19 @@ from addrfrac.arms import EAGER, GRAPH, Arm, Job
 from addrfrac.errors import AddrfracError
 from addrfrac.measure import Held, Lost, Order, Worker
 from addrfrac.parse import read_trace
-from addrfrac.records import Applied, ArmTimes, Configuration, Parity, Run, SiteDecision, Workload
+from addrfrac.records import (
+    Applied,
+    ArmTimes,
+    Configuration,
+    Difference,
+    Floors,
+    Parity,
+    Run,
+    SiteDecision,
+    Workload,
+)
 from addrfrac.substitution import accounts
+from addrfrac.substitution.accounts import BEST, CAPTURED, COMPILE, EAGER_ARM, KERNELS, RE_ROUTED, SUBSTITUTED
 from addrfrac.switches.switch import Stage
 from addrfrac.workloads.step import Step
 
@@ -28,16 +41,11 @@ if TYPE_CHECKING:
     from addrfrac.substitution.session import Session
     from addrfrac.substitution.verdicts import Answer, Question
 
-EAGER_ARM, COMPILE, BEST, CAPTURED, SUBSTITUTED, KERNELS = (
-    "eager",
-    "compile",
-    "best-library",
-    "captured",
-    "substituted",
-    "compile + kernels",
-)
 AGAIN = " again"
 DECIDER_TIMEOUT_S = 900.0
+PROFILE_TIMEOUT_S = 300.0
+PROFILED_STEPS = 3
+"""Of arms whose launches are counted and whose difference is explained."""
 Progress = Callable[[str], None]
 
 
@@ -70,19 +78,49 @@ class Recipe:
     worth: Mapping[str, float] = field(default_factory=dict)
     """Key of a site -> microseconds; sites that are not in it stay as they are."""
     base: str = EAGER
+    aligned: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    """Key of a site -> which of its tensors lay aligned when it was judged; other calls fall back and are counted."""
+    binaries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kernel -> digests of the binaries that were judged; where it runs another, its sites fall back."""
 
 
 # --- in a worker ------------------------------------------------------------------------------------------------
 
 _session: list[Session] = []
 """Of the arm that this process holds."""
+_unlisted: dict[str, int] = {}
+"""Kernel -> sites of that arm that stay as they were, because it made a binary that was not judged."""
 
 
 def prepared(recipe: Recipe, arm: Arm, workload: Workload, configuration: Configuration, device: torch.device) -> Step:
     """The step with its model captured and the recipe's kernels in it; `Arm.source` takes it with a recipe bound."""
     step = arms.prepare(workload, configuration, arm.switches, device, arm.launch)
-    _install(recipe, step)
+    session = _install(recipe, step)
+    if recipe.worth:
+        step.run()  # graphs and sites fill
+        _unlisted.clear()
+        _unlisted.update(hold_to_what_was_judged(session, recipe))
     return step
+
+
+def hold_to_what_was_judged(session: Session, recipe: Recipe) -> dict[str, int]:
+    """Let calls in other memory fall back, and take out kernels that made another binary: kernel -> its sites."""
+    from addrfrac.substitution import binaries, operators
+
+    for place in session.chosen:
+        if place.site.key in recipe.aligned:
+            operators.frozen[place.number] = recipe.aligned[place.site.key]
+    chosen = {place.site.kernel: place.match.kernel for place in session.chosen}
+    other = {
+        name
+        for name, kernel in chosen.items()
+        if recipe.binaries.get(name) and not set(binaries.of_kernel(kernel)) <= set(recipe.binaries[name])
+    }
+    if not other:
+        return {}
+    lost = {name: sum(place.site.kernel == name for place in session.chosen) for name in other}
+    session.rebuild(lambda site: None if site.kernel in other else recipe.worth.get(site.key))
+    return lost
 
 
 def _install(recipe: Recipe, step: Step) -> Session:
@@ -180,18 +218,40 @@ def capture_sites(job: Job, arm: Arm, kernels: tuple[str, ...]) -> Decider:
     )
 
 
-def decide_sites(
-    decider: Decider, answers: Mapping[str, Answer], need_gain: bool
-) -> tuple[tuple[SiteDecision, ...], tuple[str, ...]]:
-    """Judge and time the sites on the step's own values; decisions and what could not be captured."""
-    from addrfrac.substitution import decide
+def decide_sites(decider: Decider, answers: Mapping[str, Answer], need_gain: bool, compiled: bool) -> Decided:
+    """Judge and time the sites on the step's own values, against Inductor's code where the model is compiled."""
+    from addrfrac.substitution import binaries, decide, operators
 
     decider.findings.answers = dict(answers)
     with arms.settings(decider.configuration):
         timed = need_gain or decider.device.type == "cuda"  # the interpreter's times say nothing
-        decide.try_places(decider.session, decider.step.run, decider.findings, decider.device, clock=timed)
+        decide.try_places(
+            decider.session, decider.step.run, decider.findings, decider.device, clock=timed, compiled=compiled
+        )
     decisions = decide.decided(decider.session, decider.findings, need_gain=need_gain)
-    return decisions, tuple(decider.session.notes)
+    places = decider.session.chosen
+    made = {place.site.kernel: binaries.of_kernel(place.match.kernel) for place in places}
+    return Decided(
+        decisions=decisions,
+        notes=tuple(decider.session.notes),
+        aligned={
+            place.site.key: operators.frozen[place.number] for place in places if place.number in operators.frozen
+        },
+        binaries={name: found for name, found in made.items() if found},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a decider decided, and what an arm is held to."""
+
+    decisions: tuple[SiteDecision, ...]
+    notes: tuple[str, ...]
+    """What could not be captured."""
+    aligned: Mapping[str, tuple[bool, ...]]
+    """By key of the site."""
+    binaries: Mapping[str, tuple[str, ...]]
+    """By kernel; none where the interpreter runs."""
 
 
 def count_engagement(held: Held, steps: int = 2) -> Engagement:
@@ -202,9 +262,9 @@ def count_engagement(held: Held, steps: int = 2) -> Engagement:
         return decide.engagement(_session[0], held.step.run, steps)
 
 
-def what_is_left_alone(held: Held) -> tuple[int, tuple[str, ...]]:
-    """Graphs of the arm that were captured, and notes on those that were not."""
-    return len(_session[0].graphs), tuple(_session[0].notes)
+def what_is_left_alone(held: Held) -> tuple[int, dict[str, int]]:
+    """Graphs of the arm that were captured, and kernels whose sites fell back for another binary."""
+    return len(_session[0].graphs), dict(_unlisted)
 
 
 def record_outputs(job: Job, arm: Arm, recipe: Recipe | None, path: Path) -> str:
@@ -242,15 +302,38 @@ class _Work:
     began: float = field(default_factory=time.monotonic)
     notes: list[str] = field(default_factory=list)
     captured: Captured | None = None
-    decisions: tuple[SiteDecision, ...] = ()
+    decided: Decided | None = None
     judged: Parity | None = None
     base_trace: Path | None = None
+    library_trace: Path | None = None
+    """Of the step with the control's library calls, where these are not the base's: floors are taken of it."""
+    profiles: dict[str, Path] = field(default_factory=dict)
+    """Arm -> trace, of those whose difference is explained."""
     counted: Engagement | None = None
+    unlisted: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+    """Stage -> seconds."""
     traced: dict[str, float] = field(default_factory=dict)
     """Name of a Triton kernel -> launches a step in the trace of the substituted model."""
 
     def say(self, line: str) -> None:
         self.progress(f"[{time.monotonic() - self.began:5.1f} s] {line}")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Say that a stage begins and, however it ends, what it took: a run that is cut off tells where it was."""
+        self.say(name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self.stages[name] = self.stages.get(name, 0.0) + took
+            self.say(f"{name}: {took:.1f} s")
+
+    @property
+    def decisions(self) -> tuple[SiteDecision, ...]:
+        return self.decided.decisions if self.decided is not None else ()
 
     @property
     def on_cpu(self) -> bool:
@@ -265,7 +348,13 @@ class _Work:
     def recipe(self) -> Recipe:
         from addrfrac.substitution.decide import values_of
 
-        return Recipe(kernels=self.plan.kernels, worth=values_of(self.decisions))
+        assert self.decided is not None, "there is no recipe before"
+        return Recipe(
+            kernels=self.plan.kernels,
+            worth=values_of(self.decisions),
+            aligned=self.decided.aligned,
+            binaries=self.decided.binaries,
+        )
 
 
 def apply(
@@ -283,6 +372,8 @@ def apply(
     from addrfrac.substitution.pool import find_kernels
 
     plan = plan or Plan()
+    if configuration.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before any process that will import triton is started
     find_kernels(plan.kernels)
     job = Job(workload=workload, configuration=replace(configuration, execution=EAGER), device=configuration.device)
     with TemporaryDirectory(prefix="addrfrac-apply-") as scratch:
@@ -307,7 +398,6 @@ def _switches_of_base(plan: Plan) -> tuple[str, ...]:
 def _decide(work: _Work) -> None:
     from addrfrac.substitution import verdicts
 
-    work.say("capturing the model")
     arm = Arm(name="decider", switches=work.rewrites, launch=work.launch)
     order = Order(
         name="decider",
@@ -315,7 +405,8 @@ def _decide(work: _Work) -> None:
         arguments=(work.job, arm, work.plan.kernels),
         timeout=DECIDER_TIMEOUT_S,
     )
-    workers, lost = measure.start_all([order], 1)
+    with work.stage("capturing the model"):
+        workers, lost = measure.start_all([order], 1)
     if lost:
         raise AddrfracError(f"{capture.title(work.job.configuration)} cannot be captured: {lost['decider']}")
     decider = workers["decider"]
@@ -326,18 +417,20 @@ def _decide(work: _Work) -> None:
             work.launch = EAGER
             if not work.on_cpu:
                 work.notes.append(f"no CUDA graphs: {said.why_not}")
-        work.say(f"{said.sites} sites in {said.graphs} graphs; verifying {len(said.questions)} groups of them")
-        answers = verdicts.asked(
-            said.questions,
-            work.job.device,
-            use_cache=work.plan.use_cache,
-            where=said.where,
-            progress=work.say,
-        )
-        work.say("judging and timing each site on its own values")
+        work.say(f"{said.sites} sites in {said.graphs} graphs, {len(said.questions)} groups of them to verify")
+        with work.stage("verifying groups of sites"):
+            answers = verdicts.asked(
+                said.questions,
+                work.job.device,
+                use_cache=work.plan.use_cache,
+                where=said.where,
+                progress=work.say,
+            )
         gain = not work.on_cpu if work.plan.need_gain is None else work.plan.need_gain
-        work.decisions, notes = decider.ask(decide_sites, answers, gain, timeout=DECIDER_TIMEOUT_S)
-        work.notes += notes
+        with work.stage("judging and timing each site on its own values"):
+            work.decided = decider.ask(decide_sites, answers, gain, _compiled(work), timeout=DECIDER_TIMEOUT_S)
+        assert work.decided is not None, "it was just answered"
+        work.notes += work.decided.notes
     except Lost as why:
         raise AddrfracError(f"the sites could not be decided on: {why}") from None
     finally:
@@ -362,8 +455,10 @@ def _judge(work: _Work) -> None:
         ),
         Order(name="truth", prepare=measure.record_truth, arguments=(work.job, truth), timeout=DECIDER_TIMEOUT_S),
     ]
-    work.say("comparing outputs")
-    workers, lost = measure.start_all(orders, 1)  # one at a time: each holds the model, the truth in twice the bytes
+    with work.stage("comparing outputs"):
+        workers, lost = measure.start_all(
+            orders, 1
+        )  # one at a time: each holds the model, the truth in twice the bytes
     why_no_truth = lost.get("truth", str(workers["truth"].said) if "truth" in workers else "")
     measure.end_all(workers.values())
     if "base" in lost or "substituted" in lost:
@@ -391,7 +486,9 @@ def _arms(work: _Work) -> list[Arm]:
     wanted.append(Arm(name=COMPILE + suffix, switches=("compile",), launch=launch))
     if work.switches:
         wanted.append(Arm(name=BEST, switches=work.switches, launch=_launch_of_best(work)))
-    nothing = Recipe()
+    nothing = Recipe(base="compiled" if _compiled(work) else EAGER)
+    if work.rewrites and (_compiled(work) or _launch_of_best(work) != launch):
+        wanted.append(Arm(name=RE_ROUTED + suffix, switches=rewrites, launch=launch))
     wanted.append(Arm(name=CAPTURED + suffix, switches=rewrites, launch=launch, source=partial(prepared, nothing)))
     if any(each.substituted for each in work.decisions):
         recipe = work.recipe
@@ -434,41 +531,90 @@ def _measure(work: _Work, directory: Path | None) -> Mapping[str, measure.Series
     at_once = work.plan.at_once or max(1, min(24, fits))
 
     def visit(workers: Mapping[str, Worker], series: Mapping[str, measure.Series]) -> None:
-        _prove(work, workers)
-        if directory is not None:
-            _record(work, workers, series, directory)
+        with work.stage("counting calls and profiling"):
+            _look(work, workers, series, directory)
 
     if at_once < len(wanted):
         work.notes.append(f"only {at_once} processes fit at once, so not all arms took turns with all others")
-    series = measure.measure_arms(
-        work.job,
-        wanted,
-        processes=work.plan.processes,
-        rounds=work.plan.rounds,
-        at_once=at_once,
-        timeout=work.plan.timeout_s,
-        visit=visit,
-        progress=work.say,
-        block_us=work.plan.block_us,
-    )
-    _catch_up(work, wanted, series, directory)
+    with work.stage(f"measuring {len(wanted)} arms, at most {at_once} processes at once"):
+        series = measure.measure_arms(
+            work.job,
+            wanted,
+            processes=work.plan.processes,
+            rounds=work.plan.rounds,
+            at_once=at_once,
+            timeout=work.plan.timeout_s,
+            visit=visit,
+            progress=work.say,
+            block_us=work.plan.block_us,
+        )
+    with work.stage("profiling arms that were not alive at the end"):
+        _catch_up(work, wanted, series, directory)
     return series
+
+
+def _look(
+    work: _Work, workers: Mapping[str, Worker], series: Mapping[str, measure.Series], directory: Path | None
+) -> None:
+    """All that is asked of arms beside their times, of those that are alive and were not asked yet."""
+    if work.counted is None:
+        _prove(work, workers)
+    for name in _explained(work):
+        if name in workers and name not in work.profiles:
+            _profile(work, workers[name], name)
+    if directory is not None and work.base_trace is None:
+        _record(work, workers, series, directory)
+    library = _library_arm(work)
+    if library in workers and work.library_trace is None and work.plan.options.device_model is not None:
+        work.library_trace = _profile(work, workers[library], library, dataflow=True)
+
+
+def _explained(work: _Work) -> tuple[str, ...]:
+    """The two arms whose difference is explained; none on a CPU, where the interpreter's time is not a kernel's."""
+    ours = headline(work)
+    return (ours.replace(SUBSTITUTED, CAPTURED).replace(KERNELS, CAPTURED), ours) if _substitutes(work) else ()
+
+
+def _substitutes(work: _Work) -> bool:
+    return any(each.substituted for each in work.decisions)
+
+
+def _library_arm(work: _Work) -> str:
+    """The arm with the control's library calls and no compiler; '' where the base has the same calls."""
+    if not work.rewrites:
+        return ""
+    apart = _compiled(work) or _launch_of_best(work) != work.launch
+    return RE_ROUTED + (" + graph" if work.launch == GRAPH else "") if apart else BEST
+
+
+def _profile(work: _Work, worker: Worker, name: str, *, dataflow: bool = False) -> Path | None:
+    """A trace of an arm, launched one by one; None where that failed, with a note."""
+    path = work.folder / f"trace-{len(work.profiles)}-{'floors' if dataflow else 'steps'}.json.gz"
+    try:
+        worker.ask(measure.profile, PROFILED_STEPS, path, dataflow=dataflow, timeout=PROFILE_TIMEOUT_S)
+    except Lost as lost:
+        work.notes.append(f"{name} was not profiled: {lost}")
+        return None
+    if not dataflow:
+        work.profiles[name] = path
+    return path
 
 
 def _catch_up(work: _Work, wanted: Sequence[Arm], series: Mapping[str, measure.Series], directory: Path | None) -> None:
     """Prove and profile in processes of their own where not all arms lived at once at the end."""
     for arm in wanted:
         proves = arm.name == headline(work) and work.counted is None
+        explains = arm.name in _explained(work) and arm.name not in work.profiles
         profiles = arm.name == EAGER_ARM and work.base_trace is None and directory is not None
-        if not (proves or profiles) or not series[arm.name].blocks:
+        floors = work.plan.options.device_model is not None and work.library_trace is None
+        if not (proves or explains or profiles or (floors and arm.name == _library_arm(work))):
+            continue
+        if not series[arm.name].blocks:
             continue
         order = Order(name=arm.name, prepare=measure.hold, arguments=(work.job, arm), timeout=work.plan.timeout_s)
         workers, lost = measure.start_all([order], 1)
         work.notes += [f"{name} was lost before it could be profiled: {why}" for name, why in lost.items()]
-        if proves:
-            _prove(work, workers)
-        elif directory is not None:
-            _record(work, workers, series, directory)
+        _look(work, workers, series, directory)
         measure.end_all(workers.values())
 
 
@@ -477,17 +623,18 @@ def _prove(work: _Work, workers: Mapping[str, Worker]) -> None:
     name = headline(work)
     if name not in workers:
         return
-    work.say("counting the kernels' calls")
     try:
         work.counted = workers[name].ask(count_engagement)
-        graphs, _ = workers[name].ask(what_is_left_alone)
-        if not graphs:
-            work.notes.append(f"{name}: nothing of the model was captured")
-        if not work.on_cpu:
-            path = workers[name].ask(measure.profile, 3, work.folder / "substituted.json.gz")
-            work.traced = _launches(path, work.plan.kernels, 3)
+        graphs, work.unlisted = workers[name].ask(what_is_left_alone)
     except Lost as lost:
         work.notes.append(f"{name}: the kernels' calls were not counted: {lost}")
+        return
+    if not graphs:
+        work.notes.append(f"{name}: nothing of the model was captured")
+    for kernel, sites in work.unlisted.items():
+        work.notes.append(f"{kernel} fell back at {sites} sites: it made a device binary there that was not judged")
+    if not work.on_cpu and _profile(work, workers[name], name) is not None:
+        work.traced = _launches(work.profiles[name], work.plan.kernels, PROFILED_STEPS)
 
 
 def _launches(path: Path, kernels: Sequence[str], steps: int) -> dict[str, float]:
@@ -506,7 +653,6 @@ def _record(work: _Work, workers: Mapping[str, Worker], series: Mapping[str, mea
     """The trace of the base, with the walls that were just taken."""
     if EAGER_ARM not in workers:
         return
-    work.say("profiling the base")
     eager = measure.arm_times(series[EAGER_ARM], on_cpu=work.on_cpu)
     replayed = series.get(f"{EAGER_ARM} + graph")
     graph = measure.arm_times(replayed, on_cpu=work.on_cpu) if replayed is not None else None
@@ -521,6 +667,7 @@ def _record(work: _Work, workers: Mapping[str, Worker], series: Mapping[str, mea
             wall=measure.wall_of(eager, graph, work.captured.why_not or "it was not launched so", work.on_cpu),
             states=states,
             dataflow=work.plan.options.device_model is not None,
+            timeout=PROFILE_TIMEOUT_S,
         )
     except Lost as lost:
         work.notes.append(f"the base was not profiled: {lost}")
@@ -544,7 +691,7 @@ def _conclude(work: _Work, series: Mapping[str, measure.Series]) -> Applied:
     if name in times and name + AGAIN in times:
         noise = stats.noise_between(times[name].blocks_us, times[name + AGAIN].blocks_us)
     decisions = decide.with_engagement(work.decisions, work.counted)
-    return accounts.applied(
+    applied = accounts.applied(
         kernels=work.plan.kernels,
         switches=work.switches,
         decisions=decisions,
@@ -555,8 +702,37 @@ def _conclude(work: _Work, series: Mapping[str, measure.Series]) -> Applied:
         noise_floor=noise,
         traced=work.traced,
         judged=work.judged,
-        notes=tuple(dict.fromkeys(work.notes)),
+        notes=(*dict.fromkeys(work.notes), _seconds(work)),
     )
+    applied = replace(
+        applied,
+        binaries=dict(work.decided.binaries) if work.decided is not None else {},
+        unlisted={name: float(sites) for name, sites in work.unlisted.items()},
+    )
+    applied = accounts.with_reach(applied, _floors_of(work))
+    return replace(applied, differences=_differences(work, applied))
+
+
+def _seconds(work: _Work) -> str:
+    told = "; ".join(f"{name} {seconds:.0f}" for name, seconds in work.stages.items())
+    return f"seconds of {time.monotonic() - work.began:.0f}: {told}"
+
+
+def _floors_of(work: _Work) -> Floors | None:
+    """Of the step with the control's library calls; those of the base where it has the same."""
+    trace = work.library_trace or (None if _library_arm(work) else work.base_trace)
+    if trace is None or work.plan.options.device_model is None:
+        return None
+    return build_run(read_trace(trace), work.plan.options, kind="apply").floors
+
+
+def _differences(work: _Work, applied: Applied) -> tuple[Difference, ...]:
+    names = _explained(work)
+    if not names or any(name not in work.profiles for name in names):
+        return ()
+    looked = [build_run(read_trace(work.profiles[name]), work.plan.options, kind="apply").accounts for name in names]
+    measured = applied.credits[-1].saved_us
+    return accounts.differences(looked[0], looked[1], measured, applied.decisions, work.launch)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -613,7 +789,7 @@ def run_request(request: Request, progress: Progress) -> Outcome:
             raise AddrfracError("the base could not be profiled: " + "; ".join(applied.notes))
         options = request.plan.options
         run = build_run(read_trace(trace), options, kind="apply")
-        run = replace(run, applied=accounts.with_reach(applied, run.floors))
+        run = replace(run, applied=applied)
         store.save(run, folder / "run.json")
         store.write_whole(folder / "report.html", render([run], "html").encode())
         runs.append(run)

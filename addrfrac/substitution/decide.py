@@ -80,10 +80,19 @@ def questions(session: Session, findings: Findings) -> list[Question]:
     return list(found.values())
 
 
-def try_places(session: Session, run: Run, findings: Findings, device: torch.device, *, clock: bool = True) -> None:
+def try_places(
+    session: Session,
+    run: Run,
+    findings: Findings,
+    device: torch.device,
+    *,
+    clock: bool = True,
+    compiled: bool = False,
+) -> None:
     """Judge every place of a verified group on its own live values, and time some places of each group.
 
-    What was not verified is not run in this process.
+    With `compiled` what is there is timed as Inductor compiles it: the kernels go into a compiled model. What was not
+    verified is not run in this process.
     """
     good = {place.site.key for place in session.places if _passed(place.site, findings)}
     timed: defaultdict[str, int] = defaultdict(int)
@@ -96,7 +105,7 @@ def try_places(session: Session, run: Run, findings: Findings, device: torch.dev
         operators.frozen[place.number] = operators.aligned(values)
         if clock and not found.wrong and timed[place.site.group] < trial.MOST_TIMED:
             timed[place.site.group] += 1
-            trial.timed(place, watcher, found, device)
+            trial.timed(place, watcher, found, device, compiled=compiled)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _watched(session, run, try_place, good)

@@ -7,6 +7,7 @@ higher precision; timed as it runs in the model: caches evicted, the real produc
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +30,11 @@ OUTLIER = 50.0
 SAMPLES = 24
 MOST_TIMED = 2
 """Places of one group that are timed; the others take their mean."""
-SLEEP_CYCLES = 600_000
-"""The device waits so long before each sample, so that the host has enqueued all of it."""
+SLEEP_US, SLEEP_FACTOR, MOST_SLEEP_US = 300.0, 1.5, 20_000.0
+"""The device waits before each sample, so that the host has enqueued all of it: at least so long, so many times what
+the host needed for the samples before, and no longer than this (a first call compiles)."""
+CYCLES_PER_US = 2_000
+"""Of the device's clock; no card in sight runs faster, and waiting longer costs only time."""
 LEAST_SAVED_SHARE = 0.02
 
 
@@ -148,11 +152,23 @@ def _errors(mine: torch.Tensor, other: torch.Tensor, true: torch.Tensor) -> tupl
 # --- time -------------------------------------------------------------------------------------------------------
 
 
-def timed(place: Place, watcher: Watcher, trial: Trial, device: torch.device, samples: int = SAMPLES) -> None:
-    """Microseconds of what is there and of the kernel, in turns, each after the real producer of its inputs."""
+def timed(
+    place: Place,
+    watcher: Watcher,
+    trial: Trial,
+    device: torch.device,
+    samples: int = SAMPLES,
+    *,
+    compiled: bool = False,
+) -> None:
+    """Microseconds of what is there and of the kernel, in turns, each after the real producer of its inputs.
+
+    With `compiled` what is there is what Inductor makes of the site's calls.
+    """
     match = place.match
-    graph = site_graph(match)
     arguments = list(match.arguments)
+    tensors = [each for each in watcher.values(arguments) if isinstance(each, torch.Tensor)]
+    graph: Callable[..., Any] = _compiled(site_graph(match), tensors) if compiled else site_graph(match)
     produce = _producer(watcher, [each for each in arguments if isinstance(each, Node)])
     target = operators.operator_of(match.kernel, watcher.values(arguments), len(match.outputs))
 
@@ -174,6 +190,19 @@ def timed(place: Place, watcher: Watcher, trial: Trial, device: torch.device, sa
             if number >= 2:
                 kept.append(us)
     operators.calls[place.number] = operators.fallbacks[place.number] = 0
+
+
+def _compiled(graph: GraphModule, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """What Inductor makes of a site, called as the graph is."""
+    from torch._inductor.compile_fx import compile_fx
+
+    compiled: Any = compile_fx(graph, list(tensors))
+
+    def call(*given: torch.Tensor) -> Any:
+        made = compiled(*given)
+        return made[0] if isinstance(made, list | tuple) and len(made) == 1 else made
+
+    return call
 
 
 def _whole(run: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
@@ -232,15 +261,23 @@ def _evict(device: torch.device) -> None:
     _evicting[key].sum()
 
 
+_host_us: deque[float] = deque(maxlen=2)
+"""What the host needed to enqueue the last samples, one of each side."""
+
+
 def _on_device(values: Callable[[], list[Any]], run: Callable[[Sequence[Any]], Any], device: torch.device) -> float:
     event: Any = torch.cuda.Event
     begin, end = event(enable_timing=True), event(enable_timing=True)
     _evict(device)
-    torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize(device)  # or the host's time holds what the device still had to do
+    cycles = int(CYCLES_PER_US * min(MOST_SLEEP_US, max(SLEEP_US, SLEEP_FACTOR * max(_host_us, default=0.0))))
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+    began = time.perf_counter()
     made = values()
     begin.record()
     run(made)
     end.record()
+    _host_us.append((time.perf_counter() - began) * 1e6)
     end.synchronize()
     return float(begin.elapsed_time(end)) * 1e3
 

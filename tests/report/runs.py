@@ -10,6 +10,7 @@ from addrfrac.records import (
     AccessFit,
     Accounts,
     Addressable,
+    Applied,
     ArmTimes,
     Bound,
     BreakEven,
@@ -20,8 +21,10 @@ from addrfrac.records import (
     ClassTime,
     CollectiveRow,
     Configuration,
+    Credit,
     DeviceModel,
     DeviceState,
+    Difference,
     Environment,
     Extrapolation,
     FloorRow,
@@ -47,6 +50,8 @@ from addrfrac.records import (
     Run,
     Rung,
     Serving,
+    Site,
+    SiteDecision,
     StepAccount,
     Target,
     Times,
@@ -679,6 +684,103 @@ def hostile_ladder() -> Run:
         ladder=replace(run.ladder, base=everything, best=HOSTILE, rungs=rungs, ceilings=ceilings, notes=HOSTILE),
         floors=replace(run.floors, rows=floors, notes=HOSTILE),
     )
+
+
+def applied() -> Run:
+    """Kernels in a model: some that pay, one that is refused, accounts that close."""
+    run = full()
+    decisions = (
+        *(_site("residual_rmsnorm", "normalization", f"layers.{number}.norm", 41.0, True) for number in range(8)),
+        *(_site("swiglu", "elementwise", f"layers.{number}.mlp", 55.5, True) for number in range(8)),
+        *(_site("rope", "elementwise", f"layers.{number}.attention", -3.0, False) for number in range(8)),
+    )
+    arms = tuple(
+        _arm(name, (), launch, us)
+        for name, launch, us in (
+            ("eager", "eager", 15_500.0),
+            ("eager + graph", "graph", 14_900.0),
+            ("compile + graph", "graph", 13_800.0),
+            ("captured + graph", "graph", 14_880.0),
+            ("substituted + graph", "graph", 14_130.0),
+        )
+    )
+    ours = arms[-1]
+    gains = tuple(_gain(each.arm, ours.arm, each.median_us, ours.median_us) for each in arms[:-1])
+    stations = (arms[0], arms[1], arms[1], arms[3], ours)
+    parts = ("launches removed", "re-routing to library calls", "capture", "kernels and their fusion")
+    credits = tuple(_credit(part, a, b) for part, a, b in zip(parts, stations[:-1], stations[1:], strict=True))
+    parted = (
+        ("elementwise", 3_100.0, 2_655.0, 444.0),
+        ("normalization", 700.0, 361.0, 328.0),
+        ("gemm", 10_400.0, 10_440.0, None),
+        ("overlap of classes", 0.0, 0.0, None),
+    )
+    differences = tuple(
+        Difference(part=part, before_us=before, after_us=after, saved_us=before - after, projected_us=projected)
+        for part, before, after, projected in parted
+    )
+    left = 750.0 - sum(each.saved_us for each in differences)
+    last = Difference(part="gaps in the replay", before_us=None, after_us=None, saved_us=left, projected_us=None)
+    return replace(
+        run,
+        kind="apply",
+        applied=Applied(
+            kernels=("rmsnorm", "swiglu"),
+            base_switches=(),
+            decisions=decisions,
+            arms=arms,
+            gains=gains,
+            noise_floor=0.002,
+            control="captured + graph",
+            gain=gains[3],
+            projected_us=Range(low=730.0, high=815.0),
+            agrees=True,
+            agreement="projected 772 us, measured 750 us: 22 us apart, 116 us allowed",
+            credits=credits,
+            reach=0.61,
+            reach_note="+750 us of 1230 us above the fused floor",
+            engagement="calls a step: residual_rmsnorm 8, swiglu 8",
+            engaged=True,
+            parity=None,
+            conclusion="Kernels win 1.047-1.060x at 16 sites against captured + graph.",
+            notes=("seconds of 210: capturing the model 25; verifying groups of sites 60",),
+            differences=(*differences, last),
+        ),
+    )
+
+
+def _site(kernel: str, op: str, where: str, saved: float, substituted: bool) -> SiteDecision:
+    return SiteDecision(
+        site=Site(
+            key=f"{kernel}-1.0.{where}",
+            group=f"{kernel}-1",
+            kernel=kernel,
+            source_sha256="0" * 64,
+            op=op,
+            where=where,
+            inputs=("bfloat16[1, 2048, 4096]",),
+            outputs=("bfloat16[1, 2048, 4096]",),
+            calls=7,
+            bytes_moved=None,
+            trains=False,
+        ),
+        substituted=substituted,
+        reason="verified and faster" if substituted else "verified, but no faster as it runs in the model",
+        verdict="passed",
+        error_ratio=0.98,
+        before_us=100.0,
+        after_us=100.0 - saved,
+        saved_us=Range(low=saved - 1, high=saved + 1),
+        engaged=1.0 if substituted else None,
+        fallbacks=0.0 if substituted else None,
+    )
+
+
+def _credit(part: str, before: ArmTimes, after: ArmTimes) -> Credit:
+    if before is after:
+        return Credit(part=part, before=before.arm, after=after.arm, saved_us=Range(low=None, high=None), verdict=None)
+    found = _gain(before.arm, after.arm, before.median_us, after.median_us)
+    return Credit(part=part, before=before.arm, after=after.arm, saved_us=found.saved_us, verdict=found.verdict)
 
 
 def ladders() -> tuple[Run, ...]:

@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
@@ -22,7 +23,7 @@ import pytest
 from addrfrac import compare, report
 from addrfrac.errors import AddrfracError
 from addrfrac.records import Range, Run
-from addrfrac.report import facts, ladders, tables
+from addrfrac.report import application_figures, applications, facts, ladders, tables
 from addrfrac.report.picture import BAR_WIDTH
 
 CASES = (
@@ -47,6 +48,7 @@ CASES = (
     "ceiling",
     "hostile_ladder",
     "ladders",
+    "applied",
 )
 Make = Callable[[str], tuple[Run, ...]]
 
@@ -555,3 +557,29 @@ def test_a_run_is_not_changed_by_rendering(make: Make) -> None:
     before: Any = make("full")[0]
     report.render([before], "html", shared_plotly="x")
     assert before == make("full")[0]
+
+
+def test_where_projected_and_measured_part_adds_up_to_the_whole_at_every_width(make: Make) -> None:
+    (run,) = make("applied")
+    for narrow in (False, True):
+        listing = applications.differences(run.applied, narrow=narrow)
+        assert [listing.rows[-1][listing.columns.index(name)] for name in (">saved", ">projected", ">apart")] == [
+            "+750 µs",
+            "+772 µs",
+            "−22.0 µs",
+        ]
+    assert sum(each.saved_us for each in run.applied.differences) == pytest.approx(750.0)
+
+
+def test_the_sites_fit_eighty_columns_and_say_why_one_was_left(make: Make) -> None:
+    (run,) = make("applied")
+    listing = applications.sites(run.applied, narrow=True)
+    widths = [max(len(row[number]) for row in (listing.columns, *listing.rows)) for number in range(6)]
+    assert sum(widths) + 2 * 5 <= 80
+    assert listing.notes == ("rope: verified, but no faster as it runs in the model",)
+
+
+def test_a_run_whose_kernels_were_not_measured_has_no_waterfall(make: Make) -> None:
+    (run,) = make("applied")
+    assert application_figures.can_draw(run.applied)
+    assert not application_figures.can_draw(replace(run.applied, credits=()))
