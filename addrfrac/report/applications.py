@@ -130,6 +130,7 @@ def credits(applied: Applied) -> Listing:
 
 def differences(applied: Applied, *, narrow: bool = False) -> Listing:
     """Where the savings, and what lies between projected and measured, went; the last row is the sum of the others."""
+    timed = any(each.projected_us is not None for each in applied.differences)
     rows: list[tuple[str, ...]] = [
         (
             one_line(each.part),
@@ -137,7 +138,7 @@ def differences(applied: Applied, *, narrow: bool = False) -> Listing:
             units.microseconds(each.after_us, units.DASH),
             units.signed_microseconds(each.saved_us),
             units.signed_microseconds(each.projected_us) if each.projected_us is not None else units.DASH,
-            units.signed_microseconds(each.saved_us - (each.projected_us or 0.0)),
+            units.signed_microseconds(each.saved_us - (each.projected_us or 0.0)) if timed else units.DASH,
         )
         for each in applied.differences
     ]
@@ -145,6 +146,8 @@ def differences(applied: Applied, *, narrow: bool = False) -> Listing:
         saved = sum(each.saved_us for each in applied.differences)
         projected = sum(each.projected_us or 0.0 for each in applied.differences)
         whole = [units.signed_microseconds(us) for us in (saved, projected, saved - projected)]
+        if not timed:
+            whole[1:] = [units.DASH, units.DASH]  # no site was timed
         rows.append(("measured, all of it", units.DASH, units.DASH, *whole))
     kept = [DIFFERENCES.index(name) for name in NARROW_DIFFERENCES] if narrow else range(len(DIFFERENCES))
     steps = "a step without kernels and with them, each profiled; a site's saving stands in the class of its kernel"

@@ -583,3 +583,11 @@ def test_a_run_whose_kernels_were_not_measured_has_no_waterfall(make: Make) -> N
     (run,) = make("applied")
     assert application_figures.can_draw(run.applied)
     assert not application_figures.can_draw(replace(run.applied, credits=()))
+
+
+def test_nothing_is_projected_where_no_site_was_timed(make: Make) -> None:
+    (run,) = make("applied")
+    untimed = replace(
+        run.applied, differences=tuple(replace(each, projected_us=None) for each in run.applied.differences)
+    )
+    assert {row[-2:] for row in applications.differences(untimed).rows} == {("–", "–")}
