@@ -170,6 +170,7 @@ def launchable(step: Step, launch: str, device: torch.device) -> Callable[[], ob
     """
     if launch != GRAPH:
         return step.run
+    capture.release_memory(device)  # warm-up takes as much again, on a stream of its own
     graph = capture.try_graph(step, device)
     if isinstance(graph, str):
         raise NotCapturable(graph)

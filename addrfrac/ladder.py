@@ -285,7 +285,16 @@ def _open(climb: _Climb) -> None:
     climb.base_outputs = climb.folder / "outputs-base" if climb.plan.judged else None
     first = climb.bench.said
     climb.trains = first.trains
-    climb.live = climb.plan.at_once or measure.room(first, MOST_ALIVE)
+    climb.live = climb.plan.at_once or _room(climb)
+
+
+def _room(climb: _Climb) -> int:
+    """How many processes may live at once, the bench among them; asked when nothing else holds memory."""
+    try:
+        said = climb.asked.ask(measure.facts_of_best)
+    except Lost:
+        said = climb.asked.said
+    return measure.room(said, MOST_ALIVE - 1) + 1
 
 
 def _cannot_use_forked(reason: str) -> bool:
@@ -620,12 +629,21 @@ def _try_compilers(climb: _Climb) -> None:
             _note_rung(climb, _untried(climb, switch, why_not), None)
         else:
             wanted.append(switch)
+    _drop(climb)
     candidates = _candidates(climb, wanted)
     measured: list[_Compiled] = []
     size = max(1, climb.live - 1)
     for begin in range(0, len(candidates), size):
         measured += _compiled_group(climb, candidates[begin : begin + size])
     _keep_fastest(climb, measured)
+
+
+def _drop(climb: _Climb) -> None:
+    """Give back the memory of what was tried last."""
+    try:
+        climb.asked.ask(measure.drop)
+    except Lost:
+        _reopen(climb)
 
 
 def _candidates(climb: _Climb, switches: Sequence[Switch]) -> list[_Candidate]:
@@ -823,7 +841,7 @@ def _final(climb: _Climb, directory: Path | None) -> _Final:
         if directory is not None:
             _record(climb, final, workers, series, directory)
         if climb.plan.ceilings and not climb.on_cpu:
-            final.ceilings = _ceilings(climb, final, workers)
+            final.ceilings += _ceilings(climb, final, [arm.name for arm in wanted], workers)
 
     series = measure.measure_arms(
         climb.job,
@@ -899,15 +917,14 @@ def _record(
             final.best_trace = folder / recorder.TRACE
 
 
-def _ceilings(climb: _Climb, final: _Final, workers: Mapping[str, Worker]) -> tuple[Ceiling, ...]:
+def _ceilings(climb: _Climb, final: _Final, names: Sequence[str], workers: Mapping[str, Worker]) -> tuple[Ceiling, ...]:
     """What each arm would cost if its replaceable kernels were free, measured on its own graph."""
     from addrfrac import ladder_ceilings
 
     found: list[Ceiling] = []
-    wanted = {"eager": (BASE_GRAPH, BASE), "compile": (COMPILE_GRAPH, COMPILE), BEST: (BEST,)}
-    for called, names in wanted.items():
-        name = next((name for name in names if name in workers), None)
-        if name is None:
+    for called, either in {"eager": (BASE_GRAPH, BASE), "compile": (COMPILE_GRAPH, COMPILE), BEST: (BEST,)}.items():
+        name = next((name for name in either if name in names), None)
+        if name is None or name not in workers:
             continue
         climb.say(f"ceiling of {name}")
         try:

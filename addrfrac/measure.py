@@ -130,6 +130,7 @@ def hold(job: Job, arm: Arm, outputs: Path | None = None) -> Held:
         if outputs is not None:
             inputs = found[0] if found else parity.find_inputs(step)
             parity.record(step, inputs, training=step.optimizer is not None, extra_runs=0, path=outputs)
+            capture.release_memory(device)  # what the outputs took is nothing that the step holds
         return _warmed(job, arm, workload, built_from, device, step)
 
 
@@ -382,6 +383,11 @@ def keep(bench: Bench) -> Facts:
     assert bench.beside is not None, "nothing was tried"
     bench.best = bench.beside
     drop(bench)
+    return facts(bench.best)
+
+
+def facts_of_best(bench: Bench) -> Facts:
+    """What holds of the best arm now, free memory above all."""
     return facts(bench.best)
 
 
@@ -695,8 +701,8 @@ def measure_arms(
     """Every arm in so many processes of its own, the blocks of all that live at once in turns.
 
     Processes are set up side by side, as many as may live at once; every group of them holds each arm where that fits.
-    `visit` may ask the workers of the last group more before they end: it gets one worker an arm, and all samples. A
-    process that is lost costs its own blocks and leaves its reason.
+    `visit` may ask the last process of each arm more before it ends: it gets one worker an arm, group by group where
+    not all fit at once, and all samples so far. A process that is lost costs its own blocks and leaves its reason.
     """
     series = {arm.name: Series(arm=arm) for arm in wanted}
     places = [(arm, number) for number in range(processes) for arm in wanted]
@@ -704,6 +710,7 @@ def measure_arms(
     size = whole if at_once >= len(wanted) else max(1, at_once)
     for begin in range(0, len(places), size):
         chosen = {f"{arm.name} #{number}": arm for arm, number in places[begin : begin + size]}
+        ending = {arm.name for arm, number in places[begin : begin + size] if number == processes - 1}
         progress(f"preparing {len(chosen)} processes of {len(wanted)} arms")
         orders = [Order(name=name, prepare=hold, arguments=(job, arm), timeout=timeout) for name, arm in chosen.items()]
         workers, lost = start_all(orders, at_once)
@@ -714,10 +721,11 @@ def measure_arms(
             series[chosen[name].name].lost.append(why)
         for name, blocks in taken.items():
             _note(series[chosen[name].name], workers[name], blocks)
-        if visit is not None and begin + size >= len(places):
+        if visit is not None and ending:
             first: dict[str, Worker] = {}
             for name in taken:
-                first.setdefault(chosen[name].name, workers[name])
+                if chosen[name].name in ending:
+                    first.setdefault(chosen[name].name, workers[name])
             visit(first, series)
         end_all(workers.values())
     return series

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from addrfrac import arms, ladder, measure, parity, registry, store, switches
+from addrfrac import arms, ladder, ladder_ceilings, measure, parity, registry, store, switches
 from addrfrac.arms import EAGER, GRAPH
 from addrfrac.errors import AddrfracError
 from addrfrac.measure import Facts, Lost, Tried
@@ -43,6 +43,10 @@ class World:
     """Arms that take their process along."""
     wrong: set[str] = field(default_factory=set)
     opened: int = 0
+    free_beside_truth: int = 100 << 30
+    alive: list[int] = field(default_factory=list)
+    """How many arms were prepared together."""
+    asked: list[tuple[str, object]] = field(default_factory=list)
     prepared: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
 
     def us(self, arm):
@@ -76,7 +80,7 @@ class Fake:
         self.arm = order.arguments[1]
         if len(order.arguments) > 2 and order.arguments[2] is not None:
             Path(order.arguments[2]).write_text("")
-        self.said = world.facts(self.arm)
+        self.said = replace(world.facts(self.arm), free_bytes=world.free_beside_truth)
         self.beside = None
 
     def blocks(self, arm, rounds=6):
@@ -85,6 +89,9 @@ class Fake:
     def ask(self, question, *arguments, timeout=0, **named):
         if self.lost:
             raise Lost(self.lost)
+        self.world.asked.append((self.name, question))
+        if question is measure.facts_of_best:
+            return self.world.facts(self.arm)
         if question is measure.why_not:
             return self.world.why_not.get(arguments[0], "")
         if question is measure.try_beside:
@@ -134,6 +141,7 @@ def climb(monkeypatch):
 
     def start_all(orders, at_once):
         found, lost = {}, {}
+        world.alive.append(len(orders))
         for order in orders:
             world.opened += order.prepare is measure.hold_bench
             arm = order.arguments[1]
@@ -322,6 +330,26 @@ def test_the_climb_says_how_long_each_stage_took(climb):
     found, said = climb()
     assert any(note.startswith("seconds: building the base") for note in found.notes)
     assert all(line.startswith("[") for line in said)
+
+
+def test_every_arm_gets_its_ceiling_once_where_only_one_process_fits(climb):
+    found, _ = climb(at_once=1, ceilings=True, processes=2)
+    assert len(found.ceilings) == 3
+    asked = [name for name, question in climb.world.asked if question is ladder_ceilings.of_held]
+    assert asked == ["eager + graph #1", "compile + graph #1", "best-library #1"]
+
+
+def test_memory_that_the_truth_held_is_room_for_arms(climb):
+    climb.world.free_beside_truth = 1 << 30
+    climb()
+    assert max(climb.world.alive) == 15
+
+
+def test_what_was_tried_last_is_dropped_before_compilers_need_its_memory(climb):
+    climb()
+    asked = [question for _, question in climb.world.asked]
+    last = max(place for place, question in enumerate(asked) if question is measure.try_beside)
+    assert measure.drop in asked[last:]
 
 
 def test_a_base_that_does_not_run_ends_the_climb_with_its_reason(climb, monkeypatch):

@@ -241,3 +241,15 @@ def test_arms_in_processes_of_their_own_are_told_apart_and_a_dying_one_is_report
     late = measure.measure_arms(jobs("LATE"), [Arm(name="late")], processes=1, rounds=4, at_once=1, block_us=5_000)
     assert late["late"].blocks == []
     assert late["late"].lost == ["its process ended (exit 5)"]
+
+
+def test_the_last_process_of_every_arm_is_visited_once_where_not_all_fit(jobs):
+    seen = []
+
+    def visit(workers, so_far):
+        alive = all(worker.ask(measure.facts).estimate_us > 0 for worker in workers.values())
+        seen.append((alive, {name: len(so_far[name].blocks) for name in workers}))
+
+    wanted = [Arm(name="one"), Arm(name="other"), Arm(name="third")]
+    measure.measure_arms(jobs("STEADY", batch=2), wanted, processes=2, rounds=1, at_once=2, block_us=2_000, visit=visit)
+    assert seen == [(True, {"one": 2}), (True, {"other": 2, "third": 2})]
