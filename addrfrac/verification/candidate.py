@@ -181,7 +181,9 @@ class Candidate:
     def judge(self, trial: Trial, output: Output) -> Result:
         """Schema, inputs, random state, values and change of one output."""
         # for an input of an unusual layout either layout of the output is right
-        differs = compare_schema(output, trial.native, strides=trial.kind != "layout")
+        held = [entry.value for entry in self.exam.constructs[trial.construct].entries]
+        given = None if trial.kind == "layout" else [*trial.arguments.tensors, *held]
+        differs = compare_schema(output, trial.native, given=given)
         if differs:
             return self._result(trial, *differs, output)
         touched = self._inputs_differ(trial, output)

@@ -68,6 +68,8 @@ class Label(StrEnum):
     SETTINGS_CHANGED = "changed global settings"
     REFUSES_SHAPES = "refuses shapes"
     REFUSES_LAYOUTS = "refuses layouts"
+    OTHER_LAYOUT = "row-major output"
+    """The reference's library lays its output out otherwise; a consumer that wants that pays a copy."""
     EXTRA_MEMORY = "keeps extra memory"
     SETUP_COMPUTES = "long set-up"
     SPECIAL_VALUES = "special values differ"

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from addrfrac.verification.records import Status
 from addrfrac.verification.reference import Output
+from addrfrac.work.tensors import contiguous
+
+if TYPE_CHECKING:
+    import torch
 
 
-def compare_schema(candidate: Output, reference: Output, *, strides: bool = True) -> tuple[Status, str] | None:
-    """The first difference in container, count, type, attributes, shape, dtype, device, strides, storage or aliases."""
+def compare_schema(
+    candidate: Output, reference: Output, *, given: Sequence[torch.Tensor] | None = None
+) -> tuple[Status, str] | None:
+    """The first difference in container, count, type, attributes, shape, dtype, device, strides, storage or aliases.
+
+    `given` is what the model was called with and holds (arguments, parameters, buffers): a layout that one of them has
+    is the caller's wish. None: strides are not compared.
+    """
     if _containers(candidate.tree) != _containers(reference.tree):
         return Status.WRONG_SCHEMA, f"returns {_outline(candidate)}, the reference {_outline(reference)}"
     if len(candidate.infos) != len(reference.infos):
         return Status.WRONG_SCHEMA, f"{len(candidate.infos)} tensors, the reference {len(reference.infos)}"
     for index, (mine, theirs) in enumerate(zip(candidate.infos, reference.infos, strict=True)):
-        problem = _facts_differ(mine, theirs, strides)
+        problem = _facts_differ(mine, theirs)
+        if not problem and given is not None and _layouts_differ(mine, theirs, given):
+            problem = f"strides {mine['strides']}, not {theirs['strides']}: the next consumer pays for the layout"
         if problem:
             return Status.WRONG_SCHEMA, f"output {index}: {problem}"
         aliases = set(mine.get("overlaps", [])) - set(theirs.get("overlaps", []))
@@ -29,7 +42,38 @@ def compare_schema(candidate: Output, reference: Output, *, strides: bool = True
     return None
 
 
-def _facts_differ(mine: dict[str, Any], theirs: dict[str, Any], strides: bool) -> str:
+def other_layout(candidate: Output, reference: Output) -> bool:
+    """Whether an output that is accepted lies otherwise than the reference's."""
+    return any(_strides(a) != _strides(b) for a, b in zip(candidate.infos, reference.infos, strict=True))
+
+
+def _layouts_differ(mine: dict[str, Any], theirs: dict[str, Any], given: Sequence[torch.Tensor]) -> bool:
+    """Whether the output lies in memory otherwise than it should.
+
+    Row-major is right as well where the reference's order of dimensions is its library's own choice, as that of
+    attention on a GPU is; an order that something given has (channels-last) must be kept.
+    """
+    if _strides(mine) == _strides(theirs):
+        return False
+    row_major = _strides(mine) == _strides({"shape": mine["shape"], "strides": contiguous(mine["shape"])})
+    return not row_major or any(_same_order(tensor, theirs) for tensor in given)
+
+
+def _strides(info: dict[str, Any]) -> list[int]:
+    """Of dimensions that are longer than one: the others' mean nothing."""
+    return [stride for length, stride in zip(info["shape"], info["strides"], strict=True) if length > 1]
+
+
+def _same_order(tensor: torch.Tensor, info: dict[str, Any]) -> bool:
+    """Whether the tensor's dimensions follow each other in memory as the output's do, and not row by row."""
+    if tensor.ndim != len(info["shape"]):
+        return False
+    both = [i for i, length in enumerate(info["shape"]) if length > 1 and tensor.shape[i] > 1]
+    order = sorted(both, key=lambda i: -tensor.stride()[i])
+    return order == sorted(both, key=lambda i: -info["strides"][i]) != both
+
+
+def _facts_differ(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     if not mine.get("plain"):
         return f"a {mine.get('type')}, not a plain tensor"
     if mine.get("type") != theirs.get("type"):
@@ -43,9 +87,6 @@ def _facts_differ(mine: dict[str, Any], theirs: dict[str, Any], strides: bool) -
         return "its storage does not hold its elements"
     if mine.get("conj") != theirs.get("conj"):
         return "lazily conjugated or negated"
-    sized = [i for i, n in enumerate(mine["shape"]) if n > 1]  # strides of single elements mean nothing
-    if strides and [mine["strides"][i] for i in sized] != [theirs["strides"][i] for i in sized]:
-        return f"strides {mine['strides']}, not {theirs['strides']}: the next consumer pays for the layout"
     return ""
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from addrfrac.verification.candidate import ORDER, Findings
+from addrfrac.verification.candidate import ORDER, Findings, Result
 from addrfrac.verification.exam import Exam
 from addrfrac.verification.records import Check, Credit, Label, PrecisionClass, Speed, Status
+from addrfrac.verification.schema import other_layout
 
 SEVERITY = (
     Status.NOT_LOADED,
@@ -140,10 +141,18 @@ def labels_of(findings: Findings, exam: Exam | None) -> tuple[Label, ...]:
         found.append(Label.REFUSES_SHAPES)
     if any(entry.startswith("layout") for entry in findings.refused):
         found.append(Label.REFUSES_LAYOUTS)
+    if any(_lies_otherwise(result) for result in findings.results):
+        found.append(Label.OTHER_LAYOUT)
     if exam is not None and exam.constructs[0].entries and findings.mapping == "none":
         found.append(Label.PARAMETERS_NOT_VARIED)
     found += _evidence_labels(facts, exam)
     return tuple(found)
+
+
+def _lies_otherwise(result: Result) -> bool:
+    """Whether an output was accepted in another layout than the reference's, for inputs as they are published."""
+    accepted = result.status is Status.PASSED and result.trial.kind == "distribution"
+    return accepted and result.output is not None and other_layout(result.output, result.trial.native)
 
 
 def _evidence_labels(facts: dict[str, Any], exam: Exam | None) -> list[Label]:

@@ -50,6 +50,22 @@ def test_a_right_kernel_passes_and_says_that_the_library_did_the_work(pair, tmp_
     assert "softmax" in (tmp_path / "out" / "verdicts.html").read_text()
 
 
+ROW_MAJOR = (
+    PREAMBLE
+    + """
+class ModelNew(nn.Module):
+    def forward(self, x, w):
+        return (x @ w).unflatten(-1, (4, -1)).transpose(1, 2).contiguous()
+"""
+)
+
+
+def test_a_row_major_answer_where_the_library_chose_another_layout_passes_and_is_said(pair):
+    (verdict,) = verification.check_kernel(*pair(ROW_MAJOR, "heads_apart"), quick=True)
+    assert verdict.status is Status.PASSED, verdict.reason
+    assert Label.OTHER_LAYOUT in verdict.labels
+
+
 def test_a_source_that_cannot_be_imported_is_not_loaded(pair):
     (verdict,) = verification.check_kernel(*pair("import no_such_module\n", "softmax"), quick=True)
     assert verdict.status is Status.NOT_LOADED
