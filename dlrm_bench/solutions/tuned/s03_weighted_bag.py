@@ -1,0 +1,17 @@
+"""Many rows of long bags, or several short bags, under way in each warp, each row times its weight.
+
+By Claude (Anthropic). The kernel is the one that the models' substitution has in its pool.
+"""
+
+import torch
+
+from addrfrac.dlrm_bench.p03_weighted_bag import Model
+from addrfrac.kernels.embedding_bag import embedding_bag
+
+
+class ModelNew(Model):
+    def forward(self, indices: torch.Tensor, offsets: torch.Tensor, sample_weights: torch.Tensor) -> torch.Tensor:
+        if indices.is_floating_point():
+            indices, offsets = indices.long(), offsets.long()
+        weights = sample_weights.contiguous()
+        return embedding_bag(self.weight.unsqueeze(0), indices.contiguous(), offsets.contiguous(), weights)[:, 0]
