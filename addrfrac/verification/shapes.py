@@ -131,7 +131,8 @@ def _prime_near(size: int) -> int:
 def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Generator) -> Arguments:
     """Every dimension of size `symbol` becomes `new`; values are drawn from the old ones.
 
-    Integers that could point into a dimension of that size are kept within the new one.
+    Integers that could point into a dimension of that size are kept within the new one. Raises Unverifiable where
+    offsets could not be made to fit: a reference on a device reads out of range then and says nothing.
     """
     tensors = []
     for original in arguments.tensors:
@@ -154,6 +155,12 @@ def resized(arguments: Arguments, symbol: int, new: int, generator: torch.Genera
     for index, offsets in enumerate(arguments.tensors):
         if is_offsets(index, arguments.tensors):
             _keep_consistent(index, offsets, arguments.tensors, tensors, symbol, new)
+        elif places := begins_of_rows(index, arguments.tensors):
+            if tensors[index].shape[0] != offsets.shape[0] or tensors[index].shape[1] < 2 or symbol == places[-1]:
+                raise Unverifiable("rows of offsets end where what they cut begins and ends")
+            rising = tensors[index].clamp(min=0).minimum(offsets[:, -1:]).sort(1).values
+            rising[:, 0], rising[:, -1] = 0, offsets[:, -1]
+            tensors[index] = rising
     return Arguments(tree=arguments.tree, tensors=tensors)
 
 
@@ -165,6 +172,21 @@ def is_offsets(index: int, tensors: list[torch.Tensor]) -> bool:
     rising = bool((tensor[1:] >= tensor[:-1]).all()) and int(tensor[0]) == 0 < int(tensor[-1])
     rows = {other.shape[0] for place, other in enumerate(tensors) if place != index and other.ndim}
     return rising and int(tensor[-1]) in rows
+
+
+def begins_of_rows(index: int, tensors: list[torch.Tensor]) -> list[int]:
+    """Where the pieces begin, and the last ends, that rows of offsets cut another tensor into; [] where it is no such.
+
+    Each row rises from 0, and together they end where the other tensor does: tables' bags, one table after another.
+    """
+    tensor = tensors[index]
+    if tensor.ndim != 2 or tensor.shape[1] < 2 or tensor.is_floating_point() or tensor.dtype == torch.bool:
+        return []
+    if bool((tensor[:, 1:] < tensor[:, :-1]).any()) or bool((tensor[:, 0] != 0).any()):
+        return []
+    ends = [0, *tensor[:, -1].cumsum(0).tolist()]
+    rows = {other.shape[0] for place, other in enumerate(tensors) if place != index and other.ndim}
+    return ends if ends[-1] in rows and ends[-1] else []
 
 
 def _keep_consistent(
@@ -272,6 +294,13 @@ def numbers_in(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, .
     return []
 
 
+def _number_at(tree: Any, path: tuple[Any, ...]) -> Any:
+    """What numbers_in found at a path."""
+    for key in path:
+        tree = tree[key]
+    return tree["v"]
+
+
 def _with_number(tree: Any, path: tuple[Any, ...], new: int | float) -> Any:
     if not path:
         return {"v": new}
@@ -292,6 +321,10 @@ def _number_trial(maker: Maker, wanted: tuple[tuple[Any, ...], int | float]) -> 
     """The same tensors with another plain number among the arguments."""
     path, new = wanted
     start = next((t for t in maker.exam.distributions if t.name == "signs"), maker.exam.distributions[-1])
+    tensors = start.arguments.tensors
+    replaced = _number_at(start.arguments.tree, path)
+    if not isinstance(replaced, bool) and any(replaced in begins_of_rows(i, tensors) for i in range(len(tensors))):
+        return None  # it says where a piece begins: another place would be out of range
     arguments = Arguments(tree=_with_number(start.arguments.tree, path, new), tensors=start.arguments.tensors)
     trial = maker.trial(f"number {new:g} among the arguments", "shape", arguments, 0, start.state)
     return trial if _answers_differ(start, trial) else None

@@ -7,7 +7,7 @@ from addrfrac.verification.exam import Unverifiable
 from addrfrac.verification.inputs import redraw_integers, zero_pattern
 from addrfrac.verification.precision import truth_mode
 from addrfrac.verification.reference import Arguments
-from addrfrac.verification.shapes import is_offsets, resized
+from addrfrac.verification.shapes import begins_of_rows, is_offsets, resized
 from addrfrac.verification.ties import selection_of
 
 
@@ -79,3 +79,31 @@ def test_counts_that_happen_to_point_at_extremes_select_nothing():
     source = torch.tensor([5, 1, 9, 9, 2])
     assert selection_of(torch.tensor([2, 2]), [source]) is None
     assert selection_of(torch.tensor([2, 3]), [source]) is not None
+
+
+def tables_bags() -> Arguments:
+    """Flat ids of three tables, and each table's offsets in a row of its own."""
+    offsets = torch.tensor([[0, 2, 5, 7], [0, 0, 4, 4], [0, 3, 3, 8]])
+    return Arguments(tree=None, tensors=[torch.randint(40, (19,)), offsets, torch.randn(40, 6)])
+
+
+def test_rows_of_offsets_say_where_each_tables_ids_begin():
+    tensors = tables_bags().tensors
+    assert begins_of_rows(1, tensors) == [0, 7, 11, 19]
+    assert begins_of_rows(0, tensors) == []
+    assert begins_of_rows(1, [tensors[0][:-1], *tensors[1:]]) == []
+
+
+def test_fewer_ids_than_rows_of_offsets_cut_are_refused():
+    """A reference on a GPU reads what lies behind them and answers."""
+    with pytest.raises(Unverifiable):
+        resized(tables_bags(), 19, 18, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("new", [3, 5, 13])
+def test_rows_of_offsets_still_rise_to_the_same_ends_with_other_bags(new):
+    offsets = resized(tables_bags(), 4, new, torch.Generator().manual_seed(0)).tensors[1]
+    assert offsets.shape == (3, new)
+    assert bool((offsets.diff(dim=1) >= 0).all())
+    assert offsets[:, 0].tolist() == [0, 0, 0]
+    assert offsets[:, -1].tolist() == [7, 4, 8]
