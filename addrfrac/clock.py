@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from addrfrac import stats
+from addrfrac.errors import brief
 from addrfrac.records import Times, Wall
 
 if TYPE_CHECKING:
@@ -157,8 +158,7 @@ def capture_graph(
         torch.cuda.synchronize(device)
     except RuntimeError as error:  # torch.AcceleratorError and OutOfMemoryError are among them
         torch.cuda.set_stream(current)  # a capture that fails at its end leaves its own stream behind
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return f"capture failed: {first_line}"
+        return f"capture failed: {brief(str(error)) or type(error).__name__}"
 
     def replay() -> None:
         if advance is not None:

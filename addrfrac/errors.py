@@ -1,4 +1,14 @@
-"""The one exception that a user can do something about."""
+"""The one exception that a user can do something about, and other people's exceptions in a line."""
+
+import re
+
+_OUT_OF_MEMORY = re.compile(r"CUDA out of memory.*?Tried to allocate ([\d.]+ \w+).*?of which ([\d.]+ \w+) is free.*")
+
+
+def brief(text: str) -> str:
+    """The first line of an exception's text; of torch's long one on memory what was asked for and what was free."""
+    first = next(iter(text.strip().splitlines()), "")
+    return _OUT_OF_MEMORY.sub(r"out of memory, \1 asked for and \2 free", first)
 
 
 class AddrfracError(Exception):

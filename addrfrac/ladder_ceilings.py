@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from addrfrac import arms
+from addrfrac import arms, capture
 from addrfrac.analysis import Options
 from addrfrac.measure import Held
 from addrfrac.records import Ceiling
@@ -20,7 +20,11 @@ def of_held(held: Held, arm: str, options: Options) -> Ceiling:
         wanted=Wanted(headline=True),
         sample_unit=held.workload.sample,
     )
-    with arms.settings(held.configuration):
-        return measure_ceiling(
-            held.step, held.configuration, held.device, asked, directory=None, progress=lambda line: None
-        )
+    capture.release_memory(held.device)  # the step is captured once more, beside the arm's own graph
+    try:
+        with arms.settings(held.configuration):
+            return measure_ceiling(
+                held.step, held.configuration, held.device, asked, directory=None, progress=lambda line: None
+            )
+    finally:
+        capture.release_memory(held.device)

@@ -30,6 +30,7 @@ from addrfrac import (
     stats,
 )
 from addrfrac.arms import Arm, Job
+from addrfrac.errors import brief
 from addrfrac.records import ArmTimes, Capture, Configuration, DeviceState, Gain, Times, Verdict, Wall, Workload
 from addrfrac.switches.switch import Stage
 from addrfrac.verification.foreign import Raised, attempt
@@ -616,11 +617,11 @@ def _said(connection: Connection, answer: Any) -> bool:
 
 def reason(raised: Raised) -> str:
     """An exception as one line."""
-    first = raised.text.strip().splitlines()[0] if raised.text.strip() else ""
+    first = brief(raised.text)
     if raised.type in ("AddrfracError", "NotCapturable"):
         return first
     if "out of memory" in first or raised.type == "OutOfMemoryError":
-        return f"out of memory: {first[:160]}"
+        return first if first.startswith("out of memory") else f"out of memory: {first[:160]}"
     return f"{raised.type}: {first[:200]}"
 
 

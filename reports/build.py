@@ -7,8 +7,10 @@ RECORDED is what `reports/record.sh` left. Without it the pages are rendered ane
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -64,6 +66,17 @@ STUDY = (
 
 
 RUN = "run.json.gz"
+PLOTLY = "plotly.min.js"
+"""plotly.js's basic bundle, from its npm package; what is committed is `packed`."""
+INFLATED = b"""
+window.plotlyReady = (async () => {
+  const bytes = Uint8Array.from(atob("%s"), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+})();
+"""
 LADDERS = "ladder"
 """Folder of the ladders: a folder a row, best-library in a folder of its own within it."""
 
@@ -73,12 +86,23 @@ def main() -> None:
         take_over(Path(sys.argv[1]))
     for name, text in shared_files().items():
         store.write_whole(HERE / name, text.encode())
+    store.write_whole(HERE / PLOTLY, packed(HERE / PLOTLY))
     folders = [file.parent for file in HERE.rglob(RUN)]
     entries = sorted((render_page_of(folder) for folder in folders), key=in_order)
     comparisons = list(render_comparisons(entries))
     store.write_whole(HERE / "index.html", render_index(entries, comparisons, shared_in(".")).encode())
     write_readme(entries)
     ship([entry.run for entry in entries])
+
+
+def packed(script: Path) -> bytes:
+    """A script that inflates the given one, a third as large; a page awaits its `plotlyReady`."""
+    source = script.read_bytes()
+    if b"plotlyReady" in source:
+        return source
+    licence = source[: source.index(b"*/") + 2]
+    data = base64.b64encode(zlib.compress(source, 9))
+    return licence + INFLATED % data
 
 
 def take_over(recorded: Path) -> None:
@@ -152,8 +176,10 @@ def published_command(folder: Path) -> tuple[str, int]:
 
 
 def render_page_of(folder: Path) -> IndexEntry:
-    """The page of one run, beside it."""
+    """The page of one run, beside it; of best-library the record alone is published, the ladder's page tells of it."""
     run, place = store.load(folder), folder.relative_to(HERE)
+    if folder.name == facts.BEST:
+        return IndexEntry(run=run, page=f"{place.as_posix()}/{RUN}")
     page = render([run], "html", shared_folder="/".join([".."] * len(place.parts)))
     store.write_whole(folder / "report.html", page.encode())
     return IndexEntry(run=run, page=f"{place.as_posix()}/report.html")
@@ -204,7 +230,7 @@ def headline_table(entries: list[IndexEntry]) -> str:
 
 
 def best_page(page: str) -> str:
-    return f"{page.removesuffix('report.html')}{facts.BEST}/report.html"
+    return f"{page.removesuffix('report.html')}{facts.BEST}/{RUN}"
 
 
 def between_marks(text: str, mark: str, content: str) -> str:

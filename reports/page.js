@@ -15,7 +15,7 @@
     console[level] = (...parts) => { fail(parts.join(" ")); original(...parts); };
   }
 
-  // The data of a page that shares its files is one deflated script; it is unpacked before anything is drawn.
+  // The data of a page that shares its files is one deflated script, plotly may be one: unpacked before anything is drawn.
   let packed = {};
   const unpack = async () => {
     const script = document.getElementById("packed");
@@ -226,5 +226,5 @@
   if (toggle) toggle.onclick = () => { store(current() === "dark" ? "light" : "dark"); applyTheme(); };
   prefersDark.addEventListener("change", applyTheme);
   applyTheme();
-  unpack().then(start).catch((error) => fail(String(error)));
+  unpack().then(() => window.plotlyReady).then(start).catch((error) => fail(String(error)));
 })();

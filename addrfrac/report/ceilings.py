@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from addrfrac import units
+from addrfrac.errors import brief
 from addrfrac.records import Ceiling, CeilingRow, Range, Run
 from addrfrac.report.breakdowns import Listing
 from addrfrac.report.names import clipped_middle, one_line, short_kernel
@@ -120,7 +121,7 @@ def _figures(row: CeilingRow) -> tuple[str, ...]:
 
 
 def _why(row: CeilingRow) -> str:
-    return "; ".join(one_line(text) for text in (row.note, row.explanation) if text)
+    return "; ".join(one_line(brief(text)) for text in (row.note, row.explanation) if text)
 
 
 def _notes(ceiling: Ceiling) -> tuple[str, ...]:
@@ -147,7 +148,7 @@ def words(ceiling: Ceiling) -> list[str]:
     if not ceiling.measured:
         bound = "" if row is None else amdahl(row.amdahl_of_busy, "")
         stand_in = f" Amdahl's bound stands in its place: {bound} of busy." if bound else ""
-        return [f"Not measured: {one_line(ceiling.why_not) or 'no reason was recorded'}.{stand_in}"]
+        return [f"Not measured: {one_line(brief(ceiling.why_not)) or 'no reason was recorded'}.{stand_in}"]
     said = [_all_free(ceiling, row)] if row is not None and row.gain is not None else []
     return [*said, *(text for kind in ("class", "kernel") for text in [_best_of_kind(ceiling, kind)] if text)]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from addrfrac import units
+from addrfrac.errors import brief
 from addrfrac.records import BreakEven, DeviceState, Op, Range, Run
 from addrfrac.report import bounds_sections, breakdowns, ceilings, facts, figures, kernel_table, ladders, tables
 from addrfrac.report.document import Figures, Shared, banners, document
@@ -149,7 +150,7 @@ def _measured_ceiling_tile(run: Run) -> tuple[str, str, str]:
     return (
         "Measured ceiling",
         ceilings.speedup(last, units.NOT_MEASURED),
-        f"above {last.arm}{free}" if last.measured else last.why_not,
+        f"above {last.arm}{free}" if last.measured else brief(last.why_not),
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import re
 import shutil
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +22,16 @@ ROOT = Path(__file__).parents[2]
 Build = Callable[..., None]
 
 
+SCRIPT = "globalThis.Plotly = 'drawn';\n" * 1000
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with nothing published yet."""
     for folder in ("reports", "addrfrac/recorded"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(ROOT / "reports" / "build.py", tmp_path / "reports")
+    (tmp_path / "reports" / "plotly.min.js").write_text("/* a licence */\n" + SCRIPT)
     marks = "".join(f"<!-- {mark} -->\nold\n<!-- /{mark} -->\n" for mark in ("demo", "runs", "study"))
     (tmp_path / "README.md").write_text(f"# top\n{marks}")
     (tmp_path / "reports" / "README.md").write_text("# runs\n<!-- runs -->\nold\n<!-- /runs -->\n")
@@ -78,7 +85,7 @@ def test_ladders_lead_the_readme_and_other_runs_have_their_table_beside_them(
     for cell in (
         "4.76 ms, 58.8–61.4 %",
         "2.58 ms, 41.4–41.8 %",
-        "[1.97 ms, 10.8–11.8 %](reports/ladder/resnet50-b64-fp16/best-library/report.html)",
+        "[1.97 ms, 10.8–11.8 %](reports/ladder/resnet50-b64-fp16/best-library/run.json.gz)",
         "1.14–1.15x",
         "1.98–2.11 ms",
         "37.0–41.0 % bytes",
@@ -97,16 +104,28 @@ def test_every_run_has_a_page_and_several_have_one_together(checkout: Path, buil
         "resnet50-infer-bf16",
         "resnet50-infer-bf16/resnet50-infer-b1-bf16-channels-last",
         "ladder/resnet50-b64-fp16",
-        "ladder/resnet50-b64-fp16/best-library",
     ):
         page = (reports / folder / "report.html").read_text()
         assert f'href="{"../" * len(Path(folder).parts)}page.css"' in page
     assert (reports / "page.js").exists()
     index = (reports / "index.html").read_text()
-    assert index.count('report.html">') == 4 + 1 + 1  # every run, the ladder again with its trio, the sweep
+    assert index.count('report.html">') == 3 + 1 + 1  # every run, the ladder again with its trio, the sweep
+    assert index.count('best-library/run.json.gz">') == 1  # its record alone
+    assert not (reports / "ladder/resnet50-b64-fp16/best-library/report.html").exists()
     assert '<td class="number">4.76 ms, 58.8–61.4 %</td>' in index
     assert "best-library</a>" in index
     assert not list(reports.rglob("run.json"))
+
+
+def test_the_script_of_the_figures_is_published_packed_with_its_licence(
+    checkout: Path, build: Build, recorded: Path
+) -> None:
+    build(str(recorded))
+    published = (checkout / "reports" / "plotly.min.js").read_text()
+    assert published.startswith("/* a licence */")
+    assert len(published) < len(SCRIPT) / 10
+    (data,) = re.findall(r'atob\("([^"]+)"\)', published)
+    assert zlib.decompress(base64.b64decode(data)).decode().endswith(SCRIPT)
 
 
 def test_a_second_build_from_what_lies_there_changes_nothing(checkout: Path, build: Build, recorded: Path) -> None:
