@@ -26,7 +26,7 @@ def _shown(ids, weight, momentum, rows_out, states_out, columns, BLOCK: tl.const
 class ModelNew(Model):
     def __init__(self, rows: int, dimension: int) -> None:
         super().__init__(rows, dimension)
-        self.register_buffer("counts", torch.zeros(rows, dtype=torch.int32), persistent=False)
+        self.counts: torch.Tensor | None = None  # scratch, and no part of the model's state
 
     def forward(
         self, indices: torch.Tensor, offsets: torch.Tensor, gradient: torch.Tensor
@@ -34,6 +34,8 @@ class ModelNew(Model):
         if indices.is_floating_point():
             indices, offsets = indices.long(), offsets.long()
         ids, offsets, gradient = indices.contiguous(), offsets.contiguous(), gradient.contiguous()
+        if self.counts is None or self.counts.device != self.weight.device:
+            self.counts = torch.zeros(self.weight.shape[0], dtype=torch.int32, device=self.weight.device)
         update_rows(self.weight, self.momentum, ids, offsets, gradient, self.counts, LEARNING_RATE, EPS)
         shown, columns = min(SHOWN, ids.numel()), self.weight.shape[1]
         rows, states = self.weight.new_empty(shown, columns), self.momentum.new_empty(shown)
