@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,9 @@ class Chair:
     device: torch.device
     settings: ExitStack
     seat: Seat | None = None
+    taken_by: Contestant | None = None
+    said: Seated | None = None
+    """Of whoever sits here."""
 
     def first_answer(self) -> int:
         """Its process."""
@@ -142,12 +145,18 @@ def take_chair(device_name: str) -> Chair:
 
 def stand_up(chair: Chair) -> None:
     """Give back what the last contestant held."""
-    chair.seat = None
+    chair.seat = chair.taken_by = chair.said = None
     capture.release_memory(chair.device)
 
 
 def sit(chair: Chair, contestant: Contestant) -> Seated:
-    """Build the contestant, compare it with the truth, warm it up, capture it. Raises what its code raises."""
+    """Build the contestant, compare it with the truth, warm it up, capture it. Raises what its code raises.
+
+    Whoever sits here already, as the baselines of a problem's next solution do, stays as it is.
+    """
+    who = replace(contestant, judged=False)
+    if chair.seat is not None and chair.said is not None and chair.taken_by == who:
+        return chair.said
     stand_up(chair)
     device = chair.device
     if contestant.kind == "compile":
@@ -173,8 +182,8 @@ def sit(chair: Chair, contestant: Contestant) -> Seated:
             no_graph, spoilt = no_graph or _add_graph(seat, launch, device), spoilt or seat.spoilt
     capture.release_memory(device)
     seat.holds = [model, pool, call]
-    chair.seat = None if spoilt else seat
-    return Seated(
+    chair.seat, chair.taken_by = None if spoilt else seat, who
+    chair.said = Seated(
         step_us={} if spoilt else seat.step_us,
         calls=seat.calls,
         no_graph=no_graph,
@@ -184,6 +193,7 @@ def sit(chair: Chair, contestant: Contestant) -> Seated:
         flops=int(flops),
         peak_bytes=max(peaks, default=None),
     )
+    return chair.said
 
 
 def block(chair: Chair, steps: int, *, launch: str = EAGER) -> list[float]:

@@ -94,7 +94,9 @@ def run(request: Request, progress: Progress) -> Suite:
                 done[case.key] = replace(kept[case.key], judged=judged if judged.known else kept[case.key].judged)
                 continue
             progress(label)
-            evaluation = _evaluate(case, judged, request, crew, place)
+            following = cases[number : number + 1]
+            keep = any(_same_problem(case, after) and after.key not in kept for after in following)
+            evaluation = _evaluate(case, judged, request, crew, place, keep=keep)
             progress(f"{label}: {outcome(evaluation)}")
             results.append(request.directory, evaluation)
             done[case.key] = evaluation
@@ -103,6 +105,11 @@ def run(request: Request, progress: Progress) -> Suite:
     results.keep_whole_lines(request.directory, (kept | done).values())
     results.save(suite, request.directory)
     return suite
+
+
+def _same_problem(one: Case, other: Case) -> bool:
+    """Whether two cases have the same baselines."""
+    return (one.problem, one.size, one.indices) == (other.problem, other.size, other.indices)
 
 
 def _suite(done: Iterable[Evaluation], request: Request, place: Environment) -> Suite:
@@ -182,7 +189,10 @@ def _verdicts(
     return judging.judge_all(pairs, request, progress)
 
 
-def _evaluate(case: Case, judged: Judged, request: Request, crew: Crew, place: Environment) -> Evaluation:
+def _evaluate(
+    case: Case, judged: Judged, request: Request, crew: Crew, place: Environment, *, keep: bool
+) -> Evaluation:
+    """`keep`: the next case has the same baselines."""
     began = time.monotonic()
     blank = Evaluation(
         schema=SCHEMA,
@@ -215,7 +225,7 @@ def _evaluate(case: Case, judged: Judged, request: Request, crew: Crew, place: E
     if not request.time:
         evaluation = replace(blank, failure="not timed: left out by --no-time")
     elif judged.passed or judged.status in TIMED_THOUGH_REFUSED:
-        evaluation = _timed(blank, case, request, crew, place)
+        evaluation = _timed(blank, case, request, crew, place, keep=keep)
     else:
         evaluation = replace(blank, failure=f"not timed: {judged.status}")
     return replace(evaluation, seconds=round(time.monotonic() - began, 2))
@@ -264,7 +274,9 @@ def parameter_bytes(problem: Problem, size: str) -> int:
     return sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
 
 
-def _timed(blank: Evaluation, case: Case, request: Request, crew: Crew, place: Environment) -> Evaluation:
+def _timed(
+    blank: Evaluation, case: Case, request: Request, crew: Crew, place: Environment, *, keep: bool
+) -> Evaluation:
     """The evaluation with its times, or with the reason why there are none."""
     everybody = contestants(case, request)
     on_cpu = request.device == "cpu"
@@ -276,6 +288,7 @@ def _timed(blank: Evaluation, case: Case, request: Request, crew: Crew, place: E
         processes=request.processes,
         rounds=min(request.rounds, CPU_ROUNDS) if on_cpu else request.rounds,
         at_once=timing.room(held, place.device_memory_bytes if not on_cpu else None, wanted),
+        keep=keep,
     )
     return judged_times(blank, taken, request.device_model)
 

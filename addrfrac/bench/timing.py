@@ -69,6 +69,8 @@ class Crew:
     def __init__(self, device: str, timeout_s: float) -> None:
         self.device, self.timeout_s = device, timeout_s
         self.kept: dict[str, Worker] = {}
+        self.sitting: set[str] = set()
+        """Baselines that were left as they are for the next case."""
         self.folder = TemporaryDirectory(prefix="addrfrac-")
 
     def seat(self, wanted: Mapping[str, Contestant]) -> tuple[dict[str, tuple[Worker, Seated]], dict[str, str]]:
@@ -134,14 +136,20 @@ class Crew:
         self.kept |= workers
         return dict(lost)
 
-    def rest(self, names: Sequence[str]) -> None:
-        """Let go of what these hold: a solution's process ends, a baseline's gives its memory back and stays."""
+    def rest(self, names: Sequence[str], *, keep: bool = False) -> None:
+        """Let go of what these hold: a solution's process ends, a baseline's gives its memory back and stays.
+
+        `keep`: baselines stay seated, as the next case has the same ones.
+        """
         for name in names:
             worker = self.kept.get(name)
             if worker is None:
                 continue
             if name.startswith(CANDIDATE):
                 self.end(name)
+                continue
+            if keep:
+                self.sitting.add(name)
                 continue
             try:
                 worker.ask(contest.stand_up)
@@ -181,10 +189,16 @@ def time_case(
     processes: int,
     rounds: int,
     at_once: int,
+    keep: bool = False,
 ) -> Taken:
-    """Blocks of every contestant, each launch of it, in so many processes, at most `at_once` of them alive together."""
+    """Blocks of every contestant, each launch of it, in so many processes, at most `at_once` of them alive together.
+
+    `keep`: the next case has the same baselines, which stay seated where all fit at once.
+    """
     taken = Taken()
     names = [(who, number) for number in range(processes) for who in contestants]
+    crew.rest(sorted(crew.sitting - {f"{who} #{number}" for who, number in names}))
+    crew.sitting.clear()
     whole = max(1, at_once // len(contestants)) * len(contestants)
     size = whole if at_once >= len(contestants) else max(1, at_once)
     for begin in range(0, len(names), size):
@@ -192,7 +206,7 @@ def time_case(
         if size < len(contestants):  # tables so large that whoever is not timed must not hold one
             for name in list(crew.kept):
                 crew.end(name)
-        _time_group(crew, contestants, chosen, rounds, taken)
+        _time_group(crew, contestants, chosen, rounds, taken, keep=keep and size >= len(names))
         if taken.ratio is not None and taken.ratio > LIE:
             break
         if any(who == CANDIDATE for who, _ in chosen) and CANDIDATE not in taken.blocks:
@@ -206,6 +220,8 @@ def _time_group(
     chosen: Sequence[tuple[str, int]],
     rounds: int,
     taken: Taken,
+    *,
+    keep: bool,
 ) -> None:
     began = time.monotonic()
     wanted = {}
@@ -225,7 +241,7 @@ def _time_group(
             taken.peaks[owner[name]] = max(taken.peaks.get(owner[name], 0), said.peak_bytes)
     _spend(taken, "prepared", began)
     if _solution_is_out(ready, owner, taken):
-        crew.rest(list(wanted))
+        crew.rest(list(wanted), keep=keep)
         return
     began = time.monotonic()
     walls = _look(ready, owner, taken)
@@ -235,7 +251,7 @@ def _time_group(
         _take(ready, owner, walls, rounds, taken, on_cpu=crew.device == "cpu")
         _spend(taken, "timed", began)
     began = time.monotonic()
-    crew.rest(list(wanted))
+    crew.rest(list(wanted), keep=keep)
     _spend(taken, "put away", began)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,3 +144,41 @@ def test_an_error_may_be_eight_times_the_baselines_and_a_wrong_row_is_found():
     assert not contest.compared([one_row], [noisy], [truth]).agrees
     assert not contest.compared([truth[:5]], [truth], [truth]).agrees
     assert not contest.compared([truth * float("nan")], [truth], [truth]).agrees
+
+
+def test_a_baseline_stays_seated_for_the_next_solution_of_its_problem_alone():
+    chair = contest.Chair(device=torch.device("cpu"), settings=ExitStack())
+    eager = contest.Contestant(problem="permute_pooled", size="tiny", indices="uniform", kind="reference")
+    first = contest.sit(chair, eager)
+    seat = chair.seat
+    assert contest.sit(chair, replace(eager, judged=False)) is first
+    assert chair.seat is seat
+    contest.sit(chair, replace(eager, problem="bce_with_logits"))
+    assert chair.seat is not seat
+    contest.stand_up(chair)
+    assert chair.seat is None
+    assert contest.sit(chair, eager) is not first
+
+
+class Seen:
+    """A worker that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[..., Any]] = []
+
+    def ask(self, question: Callable[..., Any]) -> None:
+        self.asked.append(question)
+
+    def end(self, _why: str) -> None:
+        self.asked.append(self.end)
+
+
+def test_baselines_that_the_next_case_has_not_give_their_memory_back():
+    crew = timing.Crew("cpu", 1.0)
+    crew.kept = {name: Seen() for name in ("eager #0", "fbgemm #0", "solution #0")}
+    workers = dict(crew.kept)
+    crew.rest(list(workers), keep=True)
+    assert [worker.asked for worker in workers.values()] == [[], [], [workers["solution #0"].end]]
+    timing.time_case(crew, {"eager": None}, processes=0, rounds=2, at_once=1)
+    assert workers["fbgemm #0"].asked == [contest.stand_up]
+    assert not crew.sitting
