@@ -101,8 +101,14 @@ class TableBatched(torch.nn.Module):
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         return self.tables
 
+    @torch.compiler.disable
+    def _uncompiled(self, ids: torch.Tensor, offsets: torch.Tensor) -> Any:
+        """In training the lookup counts its steps in a Python integer: torch.compile would compile every step anew."""
+        return self.lookup(ids, offsets)
+
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        pooled = self.lookup(features.values(), features.offsets())
+        lookup = self._uncompiled if self.training else self.lookup
+        pooled = lookup(features.values(), features.offsets())
         return KeyedTensor(
             keys=KEYS, length_per_key=[table.embedding_dim for table in self.tables], values=pooled.to(self.dtype)
         )

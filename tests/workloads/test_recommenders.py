@@ -48,6 +48,22 @@ def test_training_updates_the_rows_that_were_looked_up(embedding, tiny_step):
     assert 0 < changed <= step.extra["ids_per_step"]
 
 
+def test_a_compiled_training_step_is_compiled_once(tiny_step):
+    step = tiny_step("dlrm", "train", embedding="fbgemm", batch=4)
+    graphs = []
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    step.model.compile(backend=counted, dynamic=False)
+    step.run()
+    first = len(graphs)
+    for _ in range(3):
+        step.run()
+    assert len(graphs) == first > 0
+
+
 def test_consecutive_steps_look_up_other_ids(tiny_step):
     step = tiny_step("dlrm", "infer")
     first, second = _ids(step, step.run), _ids(step, step.run)
