@@ -892,7 +892,9 @@ def bench_dlrm(
     compile: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="torch.compile as a baseline. [default: on a GPU]")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Without it nothing counts as right.")] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Without it only what -o has a verdict of counts as right.")
+    ] = True,
     time: Annotated[bool, typer.Option("--time/--no-time", help="Only verify.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer of the verifier's trials.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", help="Seconds that one answer may take.")] = 120.0,

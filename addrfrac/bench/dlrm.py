@@ -180,9 +180,12 @@ def _verdicts(
     place: Environment,
     progress: Progress,
 ) -> dict[str, Judged]:
-    """The verifier's word on every solution, by content: it does not depend on the size that is timed."""
+    """The verifier's word on every solution, by content: it does not depend on the size that is timed.
+
+    With --no-verify what the folder's file knows already.
+    """
     if not request.verify:
-        return {}
+        return judging.read(request.directory / judging.FILE)
     pairs = {
         judging.key_of(case.problem, case.solution, request, place): (case.problem, case.solution) for case in cases
     }
@@ -435,5 +438,7 @@ def _notes(request: Request) -> tuple[str, ...]:
     if request.processes < 3:
         notes.append(f"{request.processes} process(es) an arm: what differs between processes is not in the intervals")
     if not request.verify:
-        notes.append("nothing was verified (--no-verify), so nothing counts as right")
+        notes.append(
+            "nothing was verified anew (--no-verify): what has no verdict of an earlier run does not count as right"
+        )
     return tuple(notes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
+import msgspec
 import pytest
 from scipy.stats import binomtest
 
-from addrfrac.bench import score
+from addrfrac.bench import dlrm, judging, score
 from addrfrac.bench.models import saved_share
 from addrfrac.bench.records import Evaluation, Judged
 from addrfrac.records import ArmTimes, Gain, Range, Verdict
@@ -131,3 +133,10 @@ def test_the_studys_projection_comes_out():
     assert saved_share(0.5, 1.0, 0.8) == 0.0, "kernels that lose are not put in"
     with pytest.raises(ValueError, match="shares from 0 to 1"):
         saved_share(1.2, 0.5, 2.0)
+
+
+def test_verdicts_of_an_earlier_run_count_where_nothing_is_verified_anew(tmp_path):
+    known = judging.Kept(key="k", judged=replace(judging.UNVERIFIED, status="passed"))
+    (tmp_path / judging.FILE).write_bytes(msgspec.json.encode(known) + b"\n")
+    request = dlrm.Request(verify=False, directory=tmp_path)
+    assert dlrm._verdicts([], {}, request, None, print) == {"k": known.judged}
