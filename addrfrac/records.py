@@ -1095,6 +1095,8 @@ class Site:
     """Least bytes that the kernel must move there; None where that hangs on values."""
     trains: bool
     """A gradient flows through it."""
+    library: bool = False
+    """The candidate is a call of an installed library and no kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1122,10 +1124,11 @@ class SiteDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
-    """One of the four parts of a gain."""
+    """One of the parts of a gain."""
 
     part: str
-    """'kernels and their fusion', 're-routing to library calls', 'launches removed' or 'capture'."""
+    """'kernels and their fusion', 're-routing to library calls', 'launches removed' or 'capture'; where library calls
+    won sites from kernels their share apart."""
     before: str
     """The arm before it."""
     after: str

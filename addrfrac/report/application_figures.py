@@ -15,6 +15,8 @@ from addrfrac.report.names import clipped_middle, one_line
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+CAPTURE = "capture"
+"""The part of the credit that ends in the model whose sites were timed."""
 MOST = 14
 """Groups of sites that get a bar of their own."""
 
@@ -29,7 +31,8 @@ def _ends(applied: Applied) -> tuple[ArmTimes, ArmTimes] | None:
     if not applied.credits:
         return None
     times = {each.arm: each for each in applied.arms}
-    before, after = times.get(applied.credits[-1].before), times.get(applied.credits[-1].after)
+    captured = next((each.after for each in applied.credits if each.part == CAPTURE), "")
+    before, after = times.get(captured), times.get(applied.credits[-1].after)
     return (before, after) if before is not None and after is not None else None
 
 

@@ -102,7 +102,7 @@ def _site_row(group: Sequence[SiteDecision]) -> tuple[str, ...]:
     )
     return (
         str(len(group)),
-        one_line(first.site.kernel),
+        one_line(first.site.kernel + (" (a library call)" if first.site.library else "")),
         one_line(f"{first.site.where} {', '.join(first.site.inputs)}"),
         units.microseconds(first.before_us, units.DASH),
         units.microseconds(first.after_us, units.DASH),
@@ -113,7 +113,7 @@ def _site_row(group: Sequence[SiteDecision]) -> tuple[str, ...]:
 
 
 def credits(applied: Applied) -> Listing:
-    """The gain from the eager base to the substituted model, in four parts."""
+    """The gain from the eager base to the substituted model, part by part."""
     rows = tuple(
         (
             each.part,

@@ -24,17 +24,21 @@ from addrfrac.records import (
     Verdict,
 )
 
-EAGER_ARM, COMPILE, BEST, RE_ROUTED, CAPTURED, SUBSTITUTED, KERNELS = (
+EAGER_ARM, COMPILE, BEST, RE_ROUTED, CAPTURED, LIBRARY_SITES, SUBSTITUTED, KERNELS = (
     "eager",
     "compile",
     "best-library",
     "re-routed",
     "captured",
+    "captured + library calls",
     "substituted",
     "compile + kernels",
 )
 """`re-routed` is best-library without the compiler, launched as the substituted arm; `captured` is the substituted arm
-without its kernels, so the one goes through Inductor where the other does."""
+without its kernels, so the one goes through Inductor where the other does; with library calls at the sites that they
+won it is an arm of its own where kernels won others."""
+AT_SITES = "re-routing to library calls, at sites"
+"""A part of the credit where library calls won sites from kernels."""
 PARTS = ("launches removed", "re-routing to library calls", "capture", "kernels and their fusion")
 OVERLAP, RESIDUAL = "overlap of classes", "residual of the accounts"
 NOT_PROFILED = {
@@ -72,8 +76,10 @@ def applied(
         gains = tuple(measure.gain(each, ours, noise_floor) for each in arms if each.arm != headline)
         gain = next((each for each in gains if each.before == control), None)
     projected = projection(decisions)
-    credits = credit(times, headline, suffix, noise_floor)
-    agrees, agreement = agreed(projected, credits[-1].saved_us, times.get(credits[-1].before))
+    credits = credit(times, headline, suffix, noise_floor, station_of_library_calls(decisions, headline, suffix))
+    agrees, agreement = agreed(
+        projected, saved_by_sites(times, headline, suffix, noise_floor), times.get(f"{CAPTURED}{suffix}")
+    )
     engaged, engagement = proof(decisions, traced)
     found = Applied(
         kernels=kernels,
@@ -135,19 +141,37 @@ def agreed(projected: Range, measured: Range, without: ArmTimes | None) -> tuple
     return apart <= allowed, words
 
 
-def credit(times: Mapping[str, ArmTimes], headline: str, suffix: str, noise_floor: float | None) -> tuple[Credit, ...]:
-    """From the eager base to the substituted model, one change at a time; the four parts add up to all of it.
+def credit(
+    times: Mapping[str, ArmTimes], headline: str, suffix: str, noise_floor: float | None, at_sites: str = ""
+) -> tuple[Credit, ...]:
+    """From the eager base to the substituted model, one change at a time; the parts add up to all of it.
 
     The compiler, where the kernels go into a compiled model, is with the capture: it re-routes nothing and is no
-    kernel of ours.
+    kernel of ours. `at_sites`, if any, is the arm in which library calls alone have the sites that they won.
     """
     graph, captured = f"{EAGER_ARM}{suffix}", f"{CAPTURED}{suffix}"
     library = next((name for name in (f"{RE_ROUTED}{suffix}", BEST) if name in times), graph)
-    stations = (EAGER_ARM, graph, library, captured, headline)
+    parts, stations = list(PARTS), [EAGER_ARM, graph, library, captured, headline]
+    if at_sites:
+        parts.insert(-1, AT_SITES)
+        stations.insert(-1, at_sites)
     return tuple(
         _part(part, before, after, times, noise_floor)
-        for part, before, after in zip(PARTS, stations[:-1], stations[1:], strict=True)
+        for part, before, after in zip(parts, stations[:-1], stations[1:], strict=True)
     )
+
+
+def station_of_library_calls(decisions: Sequence[SiteDecision], headline: str, suffix: str) -> str:
+    """The arm that has the library calls of the sites and no kernel; '' where no site has one."""
+    won = [each.site.library for each in decisions if each.substituted]
+    if not any(won):
+        return ""
+    return headline if all(won) else f"{LIBRARY_SITES}{suffix}"
+
+
+def saved_by_sites(times: Mapping[str, ArmTimes], headline: str, suffix: str, noise_floor: float | None) -> Range:
+    """What all sites save together, kernels and library calls: measured as they were timed, into the captured model."""
+    return _part("", f"{CAPTURED}{suffix}", headline, times, noise_floor).saved_us
 
 
 def _part(part: str, before: str, after: str, times: Mapping[str, ArmTimes], noise_floor: float | None) -> Credit:

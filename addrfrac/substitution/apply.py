@@ -30,7 +30,16 @@ from addrfrac.records import (
     Workload,
 )
 from addrfrac.substitution import accounts
-from addrfrac.substitution.accounts import BEST, CAPTURED, COMPILE, EAGER_ARM, KERNELS, RE_ROUTED, SUBSTITUTED
+from addrfrac.substitution.accounts import (
+    BEST,
+    CAPTURED,
+    COMPILE,
+    EAGER_ARM,
+    KERNELS,
+    LIBRARY_SITES,
+    RE_ROUTED,
+    SUBSTITUTED,
+)
 from addrfrac.switches.switch import Stage
 from addrfrac.workloads.step import Step
 
@@ -500,6 +509,12 @@ def _arms(work: _Work) -> list[Arm]:
             source=partial(prepared, replace(recipe, base="compiled")),
         )
         wanted += [inside, compiled]
+        library = {each.site.key for each in work.decisions if each.site.library}
+        if accounts.station_of_library_calls(work.decisions, "", suffix) == LIBRARY_SITES + suffix:
+            calls = replace(
+                recipe, base=nothing.base, worth={key: us for key, us in recipe.worth.items() if key in library}
+            )
+            wanted.append(replace(inside, name=LIBRARY_SITES + suffix, source=partial(prepared, calls)))
         chosen = compiled if _compiled(work) else inside
         wanted.append(replace(chosen, name=chosen.name + AGAIN))
     return wanted
@@ -731,7 +746,9 @@ def _differences(work: _Work, applied: Applied) -> tuple[Difference, ...]:
     if not names or any(name not in work.profiles for name in names):
         return ()
     looked = [build_run(read_trace(work.profiles[name]), work.plan.options, kind="apply").accounts for name in names]
-    measured = applied.credits[-1].saved_us
+    suffix = " + graph" if work.launch == GRAPH else ""
+    times = {each.arm: each for each in applied.arms}
+    measured = accounts.saved_by_sites(times, headline(work), suffix, applied.noise_floor)
     return accounts.differences(looked[0], looked[1], measured, applied.decisions, work.launch)
 
 

@@ -94,7 +94,7 @@ def try_places(
     With `compiled` what is there is timed as Inductor compiles it: the kernels go into a compiled model. What was not
     verified is not run in this process.
     """
-    good = {place.site.key for place in session.places if _passed(place.site, findings)}
+    good = {place.site.key for place in session.places if place.site.library or _passed(place.site, findings)}
     timed: defaultdict[str, int] = defaultdict(int)
 
     def try_place(watcher: Watcher, place: Place) -> None:
@@ -122,11 +122,16 @@ def _passed(site: Site, findings: Findings) -> bool:
 def decided(session: Session, findings: Findings, *, need_gain: bool = True) -> tuple[SiteDecision, ...]:
     """A decision for every place; with `need_gain` a kernel must also be faster there than what it takes the place of.
 
-    Of places that share a call only one gets its kernel; `chosen` tells the others by what they lost to.
+    Of places that share a call only one gets its kernel: the one that saves most by the samples that choose, for the
+    best of several is flattered by what it was chosen by.
     """
     savings = _savings(session, findings)
     found = [_decision(place.site, findings, savings.get(place.site.group), need_gain) for place in session.places]
-    worth = values_of(found)
+    worth = {
+        each.site.key: saving.chosen_by_us if (saving := savings.get(each.site.group)) is not None else 0.0
+        for each in found
+        if each.substituted
+    }
     session.rebuild(lambda site: worth.get(site.key))
     chosen = {place.site.key for place in session.chosen}
     return tuple(
@@ -162,20 +167,20 @@ def _decision(site: Site, findings: Findings, saved: trial.Saving | None, need_g
     substituted, reason = False, ""
     if site.group not in findings.examples:
         reason = "the graph that holds it never ran"
-    elif answer is None:
+    elif answer is None and not site.library:
         reason = "not verified"
-    elif answer.status != verdicts.PASSED:
+    elif answer is not None and answer.status != verdicts.PASSED:
         reason = f"refused by the verifier, {answer.status.replace('_', ' ')}: {answer.reason}"
     elif found is None:
         reason = "its values were never seen"
     elif found.wrong:
         reason = f"refused at this site: {found.wrong}"
     elif not need_gain:
-        substituted, reason = True, "verified; not asked to be faster"
+        substituted, reason = True, f"{_judged(site)}; not asked to be faster"
     elif saved is None:
         reason = "not timed"
     else:
-        substituted, reason = _pays(saved)
+        substituted, reason = _pays(saved, site)
     return SiteDecision(
         site=site,
         substituted=substituted,
@@ -190,12 +195,17 @@ def _decision(site: Site, findings: Findings, saved: trial.Saving | None, need_g
     )
 
 
-def _pays(saved: trial.Saving) -> tuple[bool, str]:
+def _judged(site: Site) -> str:
+    return "a library call, right at this site" if site.library else "verified"
+
+
+def _pays(saved: trial.Saving, site: Site) -> tuple[bool, str]:
     """Chosen by one half of the samples; the reason tells the other half."""
-    told = f"{units.microseconds(saved.before_us)} there, {units.microseconds(saved.after_us)} with the kernel"
+    what = "the library's call" if site.library else "the kernel"
+    told = f"{units.microseconds(saved.before_us)} there, {units.microseconds(saved.after_us)} with {what}"
     if saved.chosen_by_us > trial.LEAST_SAVED_SHARE * saved.before_us:
-        return True, f"verified and faster: {told}"
-    return False, f"verified, but no faster as it runs in the model: {told}"
+        return True, f"{_judged(site)} and faster: {told}"
+    return False, f"{_judged(site)}, but no faster as it runs in the model: {told}"
 
 
 def _winner(decision: SiteDecision, session: Session) -> str:

@@ -24,6 +24,7 @@ CASTS = {aten.to.dtype, aten.to.device, aten.to.other, aten.to.dtype_layout, ate
 CASTS |= {aten.float.default} if hasattr(aten, "float") else set()
 NO_WORK = {aten.alias.default, aten.detach.default, aten.lift_fresh.default}
 COMMUTATIVE = {aten.add.Tensor, aten.mul.Tensor, aten.maximum.default, aten.minimum.default}
+RESHAPES = {aten.view.default, aten.reshape.default, aten.expand.default}
 IN_PLACE = {
     aten.relu_.default: aten.relu.default,
     aten.add_.Tensor: aten.add.Tensor,
@@ -221,11 +222,16 @@ def through(node: Node) -> Node:
 
 
 def full_arguments(node: Node) -> list[Any]:
-    """Arguments of an ATen call in the order of its schema, defaults filled in, dimensions counted from the front."""
+    """Arguments of an ATen call in the order of its schema, defaults filled in, dimensions counted from the front.
+
+    Sizes that a view leaves open (-1) are told: references and models write the same view either way.
+    """
     assert isinstance(node.target, torch._ops.OpOverload), "an ATen call"
     found: list[Any] = []
     for number, argument in enumerate(node.target._schema.arguments):
         given = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+        if node.target in RESHAPES and argument.name in ("size", "shape") and _value(node) is not None:
+            given = list(_value(node).shape)
         found.append(_from_front(given, node) if argument.name in ("dim", "dims") else given)
     return found
 

@@ -26,6 +26,8 @@ from addrfrac.errors import AddrfracError
 GROUP = "addrfrac.kernels"
 AUTO = "auto"
 SOLUTION = "_solution"
+LIBRARY = "library_calls"
+"""The name of torch's own calls among the kernels, for which `--kernels` can ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +83,14 @@ def find_kernels(asked: str | Sequence[str] = AUTO) -> tuple[Kernel, ...]:
 
 
 def installed() -> dict[str, str]:
-    """Name -> dotted module of every installed kernel, built-in ones first."""
+    """Name -> dotted module of every installed kernel, built-in ones first; the library's own calls last."""
     import addrfrac.kernels
 
     names = [each.name for each in pkgutil.iter_modules(addrfrac.kernels.__path__) if not each.name.startswith("_")]
     found = {name: f"addrfrac.kernels.{name}" for name in sorted(names)}
     for point in entry_points(group=GROUP):
         found.setdefault(point.name, point.value.partition(":")[0])
+    found.setdefault(LIBRARY, f"addrfrac.substitution.{LIBRARY}")  # last: where nothing is timed, kernels come first
     return found
 
 
@@ -131,6 +134,9 @@ def _kernel(module: ModuleType, substitute: Any, source: str, text: str) -> Kern
     def example(case: Any) -> Callable[[], Sequence[Any]]:
         return lambda: make_inputs(case)
 
+    is_stock = bool(getattr(module, "LIBRARY_CALLS", False))
+    no_gradient = getattr(module, "NO_GRADIENT", ())
+    cases = getattr(module, "CASES_OF", {}).get(substitute.launcher.__name__, getattr(module, "CASES", ()))
     return Kernel(
         name=substitute.launcher.__name__,
         source=source,
@@ -139,10 +145,10 @@ def _kernel(module: ModuleType, substitute: Any, source: str, text: str) -> Kern
         reference=substitute.reference,
         op=str(substitute.op),
         bytes_moved=substitute.bytes_moved,
-        examples=tuple(example(case) for case in getattr(module, "CASES", ())),
+        examples=tuple(example(case) for case in cases),
         backward=getattr(substitute, "backward", None) or getattr(module, "backward", None),
-        trains=bool(getattr(module, "TRAINS", False)),
-        is_stock=bool(getattr(substitute, "is_stock", False)),
+        trains=bool(getattr(module, "TRAINS", False)) and substitute.launcher.__name__ not in no_gradient,
+        is_stock=is_stock,
     )
 
 

@@ -180,12 +180,15 @@ def _trains(inputs: Sequence[Any]) -> bool:
 
 
 def _moved_past_write(match: Match, graph: torch.fx.Graph, order: dict[Node, int]) -> str:
-    """Why the kernel must not read its arguments where it would stand: something is written to them in between."""
+    """Why the kernel must not read its arguments where it would stand: something is written to them in between.
+
+    The first of these calls is read by all others, so it may be a write: a cache that is filled, then attended to.
+    """
     begin = min(order[node] for node in (*match.covered, match.after))
     end = max(order[node] for node in (*match.covered, match.after))
     memory = {storage_of(node) for node in match.arguments if isinstance(node, Node)} - {None}
     for node in graph.nodes:
-        if begin <= order[node] <= end and any(storage_of(target) in memory for target in mutates(node)):
+        if begin < order[node] <= end and any(storage_of(target) in memory for target in mutates(node)):
             return f"{node.name} writes to one of its arguments in between"
     return ""
 
@@ -215,6 +218,7 @@ def _site(match: Match, graph: Captured, seen: Counter[str]) -> Site:
         calls=len(match.covered),
         bytes_moved=moved,
         trains=graph.trains,
+        library=match.kernel.is_stock,
     )
 
 

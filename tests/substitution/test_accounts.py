@@ -205,3 +205,39 @@ def test_nothing_is_explained_that_was_not_measured() -> None:
 def test_a_site_that_was_not_timed_leaves_the_projection_open() -> None:
     untimed = replace(decision("normalization", 80.0), saved_us=Range(low=None, high=None))
     assert accounts.projection((untimed,)).low is None
+
+
+def test_what_library_calls_save_at_sites_is_not_credited_to_kernels() -> None:
+    kernel = decision("normalization", 80.0)
+    call = replace(decision("attention", 300.0, "b.0.0"), site=replace(kernel.site, key="b.0.0", library=True))
+    arms = [arm(*each) for each in COMPILED[:5]]
+    arms += [arm("captured + library calls + graph", 10_100.0), arm("substituted + graph", 10_020.0)]
+    found = accounts.applied(
+        kernels=("auto",),
+        switches=(),
+        decisions=(kernel, call),
+        arms=arms,
+        headline="substituted + graph",
+        launch="graph",
+        compiled=False,
+        noise_floor=0.0,
+        traced={},
+        judged=None,
+        notes=(),
+    )
+    saved = {each.part: (each.saved_us.low + each.saved_us.high) / 2 for each in found.credits}
+    assert saved["re-routing to library calls, at sites"] == pytest.approx(300, abs=1)
+    assert saved["kernels and their fusion"] == pytest.approx(80, abs=1)
+    assert sum(saved.values()) == pytest.approx(15_000 - 10_020, abs=2)
+    assert found.agrees is True
+    assert "projected 380" in found.agreement
+
+
+def test_where_library_calls_won_every_site_kernels_get_no_credit() -> None:
+    call = decision("attention", 300.0)
+    call = replace(call, site=replace(call.site, library=True))
+    times = {each.arm: each for each in (arm("captured", 1_000.0), arm("substituted", 700.0))}
+    station = accounts.station_of_library_calls((call,), "substituted", "")
+    *_, library, kernels = accounts.credit(times, "substituted", "", 0.0, station)
+    assert library.saved_us.low == pytest.approx(300, abs=2)
+    assert kernels.saved_us.low is None
