@@ -146,6 +146,26 @@ def test_the_best_of_millions_are_picked_through_groups_of_groups_and_ties_give_
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+HASHED = """
+import torch
+from addrfrac.dlrm_bench import p11_hash_and_bucketise as problem
+from addrfrac.dlrm_bench.solutions.tuned.s11_hash_and_bucketise import ModelNew
+torch.set_num_threads(1)
+most = torch.iinfo(torch.int64).max
+raw = torch.cat([torch.tensor([0, 1, -1, most, -most - 1]), torch.randint(-most, most, (300,))])
+lengths = torch.tensor([3, 0, 302])
+for rows, shards in ((1, 1), (2, 2), (97, 3), (1 << 20, 8), ((1 << 31) + 11, 5), ((1 << 40) + 15, 16)):
+    found, expected = ModelNew(rows, shards)(raw, lengths), problem.Model(rows, shards)(raw, lengths)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), rows
+"""
+
+
+def test_remainders_by_reciprocals_are_exact_for_every_number_of_64_bits():
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", HASHED], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_tuned_solution_is_of_a_problem_and_says_who_wrote_it():
     known = {f"s{problem.number:02d}_{problem.name}" for problem in dlrm_bench.problems()}
     found = {path.stem: path.read_text() for path in FOLDER.glob("s*.py")}

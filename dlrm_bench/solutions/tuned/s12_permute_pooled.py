@@ -17,10 +17,12 @@ WIDEST_PIECE = 256
 
 @triton.jit
 def _permute(pooled, source, out, total, pieces, PIECE: tl.constexpr, N: tl.constexpr):
-    piece = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
+    first = tl.program_id(0).to(tl.int64) * N
+    piece = first + tl.arange(0, N)
     inside = piece < total
-    row, place = piece // pieces, (piece % pieces).to(tl.int32)
-    origin = row * pieces + tl.load(source + place, mask=inside, other=0)
+    place = (first % pieces).to(tl.int32) + tl.arange(0, N)  # divided in 32 bits: the 64 of `first` are divided once
+    row = first // pieces + place // pieces
+    origin = row * pieces + tl.load(source + place % pieces, mask=inside, other=0)
     column = tl.arange(0, PIECE)[None, :]
     values = tl.load(pooled + origin[:, None] * PIECE + column, mask=inside[:, None], eviction_policy="evict_first")
     tl.store(out + piece[:, None] * PIECE + column, values, mask=inside[:, None], eviction_policy="evict_first")
