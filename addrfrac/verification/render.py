@@ -184,7 +184,7 @@ def _selftest_parts(result: SelfTestResult, width: int) -> Iterable[Any]:
     from rich.text import Text
 
     accepted, judged = accepted_by_family(result), judged_by_family(result)
-    names = list(PROTOCOLS)
+    names = [name for name in PROTOCOLS if any(judged[name].values())]
     table = Table(box=None, pad_edge=False, show_edge=False, title="faults, and how many of them a protocol accepts")
     table.add_column("family")
     table.add_column("caught (95 % interval)")

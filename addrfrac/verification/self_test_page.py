@@ -133,23 +133,24 @@ def _families(result: SelfTestResult) -> str:
 
 def _accepted(result: SelfTestResult) -> str:
     accepted, judged = accepted_by_family(result), judged_by_family(result)
+    asked = [name for name in PROTOCOLS if any(judged[name].values())]
     rows, classes = [], []
     for family in _in_order(result):
-        if not any(judged[name].get(family) for name in PROTOCOLS):
+        if not any(judged[name].get(family) for name in asked):
             continue
-        cells = [f"{accepted[name].get(family, 0)} of {judged[name].get(family, 0)}" for name in PROTOCOLS]
+        cells = [f"{accepted[name].get(family, 0)} of {judged[name].get(family, 0)}" for name in asked]
         rows.append([escape(family if family == "all" else f"{family} {FAMILIES.get(family, '')}"), *cells])
         classes.append("total" if family == "all" else "")
     honest = [o for o in result.outcomes if o.kind == "honest"]
     cells = []
-    for name in PROTOCOLS:
+    for name in asked:
         said = [o.accepted_by[name] for o in honest if o.accepted_by.get(name) is not None]
         cells.append(f"{sum(map(bool, said))} of {len(said)}")
     rows.append(["honest kernels", *cells])
     classes.append("total")
     return table(
         f"Faults that a protocol would have accepted, on {result.device}",
-        ["family", *(f">{name}" for name in PROTOCOLS)],
+        ["family", *(f">{name}" for name in asked)],
         rows,
         classes,
     )

@@ -140,6 +140,18 @@ def cost() -> Cost:
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs a headless chromium")
+def test_a_protocol_that_was_not_asked_has_no_column(result):
+    ours = tuple(
+        replace(outcome, accepted_by={name: said for name, said in outcome.accepted_by.items() if name == "addrfrac"})
+        for outcome in result.outcomes
+    )
+    alone = replace(result, outcomes=ours)
+    assert "study" in verification.render_terminal(result, width=100)
+    assert "study" not in verification.render_terminal(alone, width=100)
+    assert '<th scope="col" class="number">study' in self_test_page([result], [])
+    assert '<th scope="col" class="number">study' not in self_test_page([alone], [])
+
+
 def test_the_filter_of_the_cases_works_in_a_browser(result, tmp_path):
     probe = (
         "<script>const s=document.getElementById('case-search');s.value='honest';s.dispatchEvent(new Event('input'));"
