@@ -4,7 +4,7 @@
 #   costs.json          seconds of `addrfrac verify rmsnorm|softmax|swiglu`, quick and full
 #   corpora-cuda.json   Inductor's and Liger-Kernel's kernels (pip install --no-deps liger-kernel, or a wheel's folder on
 #                       PYTHONPATH, beforehand: without it they are listed as missing)
-#   selftest-cuda.json  every fixture, without mutants where MUTANTS=0
+#   selftest-cuda.json  every fixture; with FULL=1 mutants and the other protocols too; selftest.jsonl is its journal
 set -uo pipefail
 out=$1 jobs=${2:-8}
 mkdir -p "$out"
@@ -46,14 +46,16 @@ timeout 150 python -m addrfrac.verification.corpora cuda "$out/corpora-cuda.json
   failed+=(corpora)
 tail -n 1 "$out/corpora.txt"
 
-timeout "${SELFTEST_S:-280}" python -c '
+timeout "${SELFTEST_S:-900}" python -c '
 import sys
 from pathlib import Path
 from addrfrac import verification
-result = verification.selftest("cuda", jobs=int(sys.argv[2]), mutants=sys.argv[3] == "1", progress=print)
-verification.save(result, Path(sys.argv[1]))
+out, jobs, full = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
+journal = out / "selftest.jsonl"
+result = verification.selftest("cuda", jobs=jobs, mutants=full, protocols=full, progress=print, journal=journal)
+verification.save(result, out / "selftest-cuda.json")
 print(verification.render_terminal(result, width=100))
-' "$out/selftest-cuda.json" "$jobs" "${MUTANTS:-1}" >"$out/selftest.txt" 2>&1 || failed+=(selftest)
+' "$out" "$jobs" "${FULL:-0}" >"$out/selftest.txt" 2>&1 || failed+=(selftest)
 tail -n 40 "$out/selftest.txt"
 
 [[ ${#failed[@]} -eq 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }
