@@ -465,9 +465,7 @@ def _judge(work: _Work) -> None:
         Order(name="truth", prepare=measure.record_truth, arguments=(work.job, truth), timeout=DECIDER_TIMEOUT_S),
     ]
     with work.stage("comparing outputs"):
-        workers, lost = measure.start_all(
-            orders, 1
-        )  # one at a time: each holds the model, the truth in twice the bytes
+        workers, lost = measure.start_all(orders, _runs_at_once(work))
     why_no_truth = lost.get("truth", str(workers["truth"].said) if "truth" in workers else "")
     measure.end_all(workers.values())
     if "base" in lost or "substituted" in lost:
@@ -483,6 +481,16 @@ def _judge(work: _Work) -> None:
         language_model=registry.find_workload(work.job.workload).sample == "tokens"
         and not (work.captured is not None and work.captured.trains),
     )
+
+
+def _runs_at_once(work: _Work) -> int:
+    """All three side by side where the model fits that often: the truth may hold it in four times the bytes."""
+    said = work.captured
+    assert said is not None, "decided before"
+    if said.free_bytes is None:
+        return 1
+    room = 6 * said.held_bytes + 3 * measure.CONTEXT_BYTES
+    return 3 if room < measure.MEMORY_SHARE * (said.free_bytes + said.held_bytes) else 1
 
 
 def _arms(work: _Work) -> list[Arm]:

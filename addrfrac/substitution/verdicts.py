@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from addrfrac.verification.records import Verdict
 from addrfrac.verification.sources import Source, Target
 
 PASSED = "passed"
+ABREAST = {"cuda": 4}
+"""Verifications at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +87,26 @@ def _keep(where: str, answers: Mapping[str, Answer]) -> None:
 
 
 def _verified(targets: Sequence[Target], device: str, progress: Callable[[str], None] | None) -> list[Verdict]:
-    """Verdicts on values by the quick protocol; times are taken in the model, where they count."""
-    found = []
-    with start_server(device) as server:
-        for target in targets:
-            verdict = check_target(server, target, quick=True, timing=False)
-            found.append(verdict)
-            if progress is not None:
-                progress(f"{verdict.name}: {verdict.status} ({verdict.seconds:.1f} s)")
-    return found
+    """Verdicts on values by the quick protocol; times are taken in the model, where they count.
+
+    On a GPU some are verified side by side, each behind a server of its own: a verdict is mostly waiting for processes.
+    """
+    abreast = min(ABREAST.get(device, 1), len(targets))
+    alone = threading.Lock()  # a trace must show one candidate's work
+
+    def share(first: int) -> list[Verdict]:
+        found = []
+        with start_server(device) as server:
+            for target in targets[first::abreast]:
+                verdict = check_target(server, target, quick=True, timing=False, alone=alone)
+                found.append(verdict)
+                if progress is not None:
+                    progress(f"{verdict.name}: {verdict.status} ({verdict.seconds:.1f} s)")
+        return found
+
+    with ThreadPoolExecutor(abreast) as pool:
+        shares = list(pool.map(share, range(abreast)))
+    return [shares[number % abreast][number // abreast] for number in range(len(targets))]
 
 
 def asked(
