@@ -14,6 +14,7 @@ from addrfrac.report.names import clipped, one_line
 ARMS = ("arm", "as", ">step", ">95 %", ">substituted is faster by", ">peak memory")
 SITES = (">sites", "kernel", "first at", ">there", ">kernel", ">saved, all", ">calls", "decision")
 NARROW_SITES = (">sites", "kernel", ">there", ">kernel", "decision", ">saved, all")
+GAINS = ("run", ">control", ">with kernels", ">gain", "verdict", ">projected", ">measured", ">reach", "engaged, parity")
 CREDITS = ("part", "from", "to", ">saved a step")
 DIFFERENCES = ("part", ">without", ">with kernels", ">saved", ">projected", ">apart")
 NARROW_DIFFERENCES = ("part", ">saved", ">projected", ">apart")
@@ -183,3 +184,49 @@ def listings(run: Run, *, narrow: bool = False) -> list[Listing]:
         differences(run.applied, narrow=narrow),
     ]
     return [each for each in found if each.rows]
+
+
+# --- many runs ----------------------------------------------------------------------------------------------------
+
+
+def gains(runs: Sequence[tuple[str, Run]]) -> Listing:
+    """A row for each (title, run) with kernels in it: the control, what they won, and whether it can be relied on.
+
+    Projected and measured are of the same change, the sites into the captured model; the gain is against the control.
+    """
+    rows = tuple(_gain_row(title, run.applied) for title, run in runs if run.applied is not None)
+    return Listing(title="Gains", columns=GAINS, rows=rows, notes=())
+
+
+def _gain_row(title: str, applied: Applied) -> tuple[str, ...]:
+    times = {each.arm: each for each in applied.arms}
+    gain, control = applied.gain, times.get(applied.control)
+    ours = times.get(gain.after) if gain is not None else None
+    projected, measured = applied.projected_us, _whole(applied)
+    return (
+        title,
+        f"{one_line(applied.control)} {units.microseconds(control.median_us)}" if control is not None else units.DASH,
+        units.microseconds(ours.median_us) if ours is not None else units.DASH,
+        units.speedup_range(gain.low, gain.high) if gain is not None else units.DASH,
+        str(gain.verdict) if gain is not None else "no kernel pays",
+        units.DASH if projected.low is None else units.signed_microseconds_range(projected.low, projected.high),
+        units.DASH if measured is None else f"{units.signed_microseconds(measured)}, {_agreed(applied.agrees)}",
+        units.DASH if applied.reach is None else units.percent(applied.reach),
+        f"{_yes(applied.engaged)}, {_yes(applied.parity.passed if applied.parity is not None else None)}",
+    )
+
+
+def _whole(applied: Applied) -> float | None:
+    """What the sites saved together, kernels and library calls: the parts of the credit after the capture."""
+    after = [each.part for each in applied.credits].index("capture") + 1 if applied.credits else 0
+    found = [each.saved_us for each in applied.credits[after:]]
+    middles = [(each.low + each.high) / 2 for each in found if each.low is not None and each.high is not None]
+    return sum(middles) if middles else None
+
+
+def _agreed(agrees: bool | None) -> str:
+    return {True: "agree", False: "apart", None: "not compared"}[agrees]
+
+
+def _yes(found: bool | None) -> str:
+    return {True: "yes", False: "no", None: "not judged"}[found]
