@@ -16,6 +16,7 @@ NAMES = (
     "decode_attention",
     "expert_sum",
     "global_average_pool",
+    "linear_activation",
     "low_rank_cross",
     "max_pool",
     "packed_swiglu",
