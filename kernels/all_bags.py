@@ -3,7 +3,8 @@
 Tables (rows of their own, size) stay where the model has them: a table of distances from the first, made once and
 found again by the addresses themselves, says where. `ids` of all tables one after another, `begins` saying where each
 table's begin; bag (t, b) is ids[begins[t] + offsets[t, b] : begins[t] + offsets[t, b + 1]]. Moves each *distinct* row
-once, ids and offsets once, the output once. One program a bag: several rows at a time, sums in fp32 whatever the dtype.
+once, ids and offsets once, the output once. A program takes a few bags and a few rows of each at once, as the kernel of
+stacked tables does; sums in fp32 whatever the dtype.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
+from addrfrac.kernels.embedding_bag import MOST_ROWS, tile
 from addrfrac.verification.targets import Case, Provenance, Substitute, TensorCase
 
-MOST_ROWS_AT_ONCE = 8
 WIDEST = 1024
 
 _placed: dict[tuple[Any, ...], torch.Tensor] = {}
@@ -28,30 +29,35 @@ Nothing is forgotten (a few hundred bytes each): a captured CUDA graph reads it 
 @triton.jit
 def _all_bags_kernel(  # type: ignore[no-untyped-def]
     first, places, ids, offsets, out, batch, size, count,
-    MEAN: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    MEAN: tl.constexpr, ALIGNED: tl.constexpr, BAGS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    bag = tl.program_id(0).to(tl.int64)
-    table, sample = bag // batch, bag % batch
+    sample = tl.program_id(0).to(tl.int64) * BAGS + tl.arange(0, BAGS)
+    table = tl.program_id(1).to(tl.int64)
     away = tl.load(places + table)
     if ALIGNED:
         away = tl.multiple_of(away, 16)
-    begin_of_table = tl.load(places + count + table)
+    of_table = first + away
+    mine = ids + tl.load(places + count + table)
+    inside = sample < batch
     at = offsets + table * (batch + 1) + sample
-    begin, end = tl.load(at), tl.load(at + 1)
+    begin, end = tl.load(at, mask=inside, other=0), tl.load(at + 1, mask=inside, other=0)
     columns = tl.arange(0, BLOCK)
-    inside = columns < size
-    lanes = tl.arange(0, ROWS)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for position in range(begin, end, ROWS):
-        here = position + lanes < end
-        rows = tl.load(ids + begin_of_table + position + lanes, mask=here, other=0).to(tl.int64)
-        values = tl.load(
-            first + away + rows[:, None] * size + columns[None, :], mask=here[:, None] & inside[None, :], other=0.0
-        )
-        total += tl.sum(values.to(tl.float32), 0)
+    wanted = columns < size
+    total = tl.zeros((BAGS, BLOCK), dtype=tl.float32)
+    position = begin[:, None] + tl.arange(0, ROWS)[None, :]
+    here = position < end[:, None]
+    row = tl.load(mine + position, mask=here, other=0).to(tl.int32)
+    for _ in range(0, tl.max(end - begin, 0), ROWS):
+        where = of_table + row.to(tl.int64)[:, :, None] * size + columns[None, None, :]
+        values = tl.load(where, mask=here[:, :, None] & wanted[None, None, :], other=0.0)
+        position += ROWS
+        here = position < end[:, None]
+        row = tl.load(mine + position, mask=here, other=0).to(tl.int32)  # on their way while rows arrive
+        total += tl.sum(values.to(tl.float32), 1)
     if MEAN:
-        total = total / tl.maximum(end - begin, 1).to(tl.float32)
-    tl.store(out + (sample * count + table) * size + columns, total.to(out.dtype.element_ty), mask=inside)
+        total = total / tl.maximum(end - begin, 1).to(tl.float32)[:, None]
+    to = out + (sample[:, None] * count + table) * size + columns[None, :]
+    tl.store(to, total.to(out.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
 
 
 def all_bags(ids: torch.Tensor, offsets: torch.Tensor, mean: bool, sparse: bool, *rest: Any) -> torch.Tensor:
@@ -64,6 +70,8 @@ def all_bags(ids: torch.Tensor, offsets: torch.Tensor, mean: bool, sparse: bool,
     size = tables[0].shape[1]
     if any(each.ndim != 2 or each.shape[1] != size or each.dtype != tables[0].dtype for each in tables):
         raise ValueError("tables (rows, size) of one size and dtype")
+    if max(each.shape[0] for each in tables) > MOST_ROWS:
+        raise ValueError(f"tables of at most {MOST_ROWS} rows")
     if ids.ndim != 1 or offsets.ndim != 2 or offsets.shape[0] != len(tables) or offsets.shape[1] < 1:
         raise ValueError("flat ids and offsets (tables, batch + 1)")
     if not 0 < size <= WIDEST:
@@ -75,12 +83,11 @@ def all_bags(ids: torch.Tensor, offsets: torch.Tensor, mean: bool, sparse: bool,
     if not batch:
         return out
     places, aligned = _places(tables, begins)
-    pooling = ids.numel() // (batch * len(tables))
-    rows = min(MOST_ROWS_AT_ONCE, triton.next_power_of_2(max(1, pooling)))
+    bags, rows = tile(ids.numel(), batch * len(tables))
     block = triton.next_power_of_2(size)
-    _all_bags_kernel[(len(tables) * batch,)](
+    _all_bags_kernel[(triton.cdiv(batch, bags), len(tables))](
         tables[0], places, ids, offsets, out, batch, size, len(tables),
-        MEAN=mean, ALIGNED=aligned, ROWS=rows, BLOCK=block, num_warps=max(1, min(4, block // 128)),
+        MEAN=mean, ALIGNED=aligned, BAGS=bags, ROWS=rows, BLOCK=block, num_warps=max(1, min(8, block // 128)),
     )  # fmt: skip
     return out
 

@@ -15,12 +15,14 @@ import triton.language as tl
 from addrfrac.verification.targets import Case, Provenance, Substitute, TensorCase
 
 WIDEST_BLOCK = 256
-SHORT_BAGS, LONG_BAGS = (8, 2), (1, 16)
-"""(Bags, rows of each at once) of a program, where bags hold few ids and where they hold many."""
+SINGLE_BAGS, SHORT_BAGS, LONG_BAGS = (8, 1), (4, 4), (1, 16)
+"""(Bags, rows of each at once) of a program, where bags hold an id or two, few ids, and many."""
 QUANTISED_BAGS = (4, 4)
-FEW_IDS = 12
-"""Bags of fewer ids than this, on the average, are taken several at a time."""
+SINGLE_IDS, FEW_IDS = 2, 12
+"""Bags of fewer ids than these, on the average."""
 WARPS = 1
+MOST_ROWS = 2**31 - 1
+"""Of a table: ids are kept in 32 bits."""
 COLUMNS_AT_ONCE = 128
 """Columns of a table that all bags read before any bag reads the next ones."""
 
@@ -45,14 +47,17 @@ def _embedding_bag_kernel(  # type: ignore[no-untyped-def]
     inside, begin, end = _bounds(offsets, sample, table, batch, BAGS)
     total = tl.zeros((BAGS, BLOCK), dtype=tl.float32)
     of_table = tables + table * rows * size
-    for first in range(0, tl.max(end - begin, 0), ROWS):
-        position = begin[:, None] + first + tl.arange(0, ROWS)[None, :]
-        here = position < end[:, None]
-        row = tl.load(ids + position, mask=here, other=0).to(tl.int64)
-        at = of_table + row[:, :, None] * size + columns[None, None, :]
+    position = begin[:, None] + tl.arange(0, ROWS)[None, :]
+    here = position < end[:, None]
+    row = tl.load(ids + position, mask=here, other=0).to(tl.int32)
+    for _ in range(0, tl.max(end - begin, 0), ROWS):
+        at = of_table + row.to(tl.int64)[:, :, None] * size + columns[None, None, :]
         values = tl.load(at, mask=here[:, :, None] & wanted[None, None, :], other=0.0).to(tl.float32)
         if WEIGHTED:
             values *= tl.load(weights + position, mask=here, other=0.0).to(tl.float32)[:, :, None]
+        position += ROWS
+        here = position < end[:, None]
+        row = tl.load(ids + position, mask=here, other=0).to(tl.int32)  # on their way while rows arrive
         total += tl.sum(values, 1)
     if MEAN:
         total = total / tl.maximum(end - begin, 1).to(tl.float32)[:, None]
@@ -77,6 +82,8 @@ def embedding_bag(
     count, rows, size = tables.shape
     if count == 0 or (offsets.numel() - 1) % count or offsets.numel() < 1 + count or size == 0:
         raise ValueError("tables x batch + 1 offsets")
+    if rows > MOST_ROWS:
+        raise ValueError(f"tables of at most {MOST_ROWS} rows")
     if weights is not None and (weights.shape != ids.shape or not weights.is_contiguous()):
         raise ValueError("a contiguous weight for each id")
     if not (tables.is_contiguous() and ids.is_contiguous() and offsets.is_contiguous()):
@@ -94,6 +101,8 @@ def embedding_bag(
 
 def tile(ids: int, bags: int) -> tuple[int, int]:
     """Bags of a program and rows of each that are under way at once, by how many ids a bag holds."""
+    if ids < SINGLE_IDS * bags:
+        return SINGLE_BAGS
     return SHORT_BAGS if ids < FEW_IDS * bags else LONG_BAGS
 
 
@@ -113,14 +122,17 @@ def _quantised_bag_kernel(  # type: ignore[no-untyped-def]
     t0 = tl.zeros((BAGS, BLOCK), dtype=tl.float32)
     t1, t2, t3, t4, t5, t6, t7 = t0, t0, t0, t0, t0, t0, t0
     of_table = words + table * rows * stride
-    for first in range(0, tl.max(end - begin, 0), ROWS):
-        position = begin[:, None] + first + tl.arange(0, ROWS)[None, :]
+    position = begin[:, None] + tl.arange(0, ROWS)[None, :]
+    here = position < end[:, None]
+    row = tl.load(ids + position, mask=here, other=0).to(tl.int32)
+    for _ in range(0, tl.max(end - begin, 0), ROWS):
+        at = of_table + row.to(tl.int64) * stride
+        mine = here[:, :, None] & wanted[None, None, :]
+        packed = tl.load(at[:, :, None] + 1 + word[None, None, :], mask=mine, other=0)
+        head = tl.load(at, mask=here, other=0)
+        position += ROWS
         here = position < end[:, None]
-        row = of_table + tl.load(ids + position, mask=here, other=0).to(tl.int64) * stride
-        packed = tl.load(
-            row[:, :, None] + 1 + word[None, None, :], mask=here[:, :, None] & wanted[None, None, :], other=0
-        )
-        head = tl.load(row, mask=here, other=0)
+        row = tl.load(ids + position, mask=here, other=0).to(tl.int32)  # on their way while rows arrive
         scale = (head & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)[:, :, None]
         base += tl.sum((head >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32), 1)
         MASK: tl.constexpr = (1 << BITS) - 1
@@ -158,6 +170,8 @@ def quantised_embedding_bag(
         raise ValueError("rows of bytes, whole words with values of 4 or 8 bits")
     if count < 1 or table.shape[0] % count or offsets.numel() < 1 + count or (offsets.numel() - 1) % count:
         raise ValueError("stacked tables of as many rows and tables x batch + 1 offsets")
+    if table.shape[0] // count > MOST_ROWS:
+        raise ValueError(f"tables of at most {MOST_ROWS} rows")
     if not (table.is_contiguous() and ids.is_contiguous() and offsets.is_contiguous()):
         raise ValueError("contiguous inputs")
     stride = table.shape[1] // 4
