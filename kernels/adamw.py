@@ -168,7 +168,7 @@ def bytes_moved(
 ) -> int:
     """All four read and three written; the gradients read once more for their norm."""
     elements = sum(each.numel() for each in given) // KINDS
-    return (2 * KINDS - 1 + bool(largest_norm)) * elements * given[0].element_size()
+    return int((2 * KINDS - 1 + bool(largest_norm)) * elements * given[0].element_size())
 
 
 def _case(name: str, shapes: Sequence[tuple[int, ...]], largest_norm: float, step: int) -> Case:

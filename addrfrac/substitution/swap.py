@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from addrfrac.records import SiteDecision
 from addrfrac.substitution import decide, verdicts
+from addrfrac.substitution.optimizer import OptimizerSwap, optimizer_substituted
 from addrfrac.substitution.pool import AUTO, find_kernels
 from addrfrac.substitution.session import EAGER, Session
 
@@ -28,6 +29,8 @@ class Swap:
     session: Session
     decisions: tuple[SiteDecision, ...] = ()
     notes: list[str] = field(default_factory=list)
+    optimizer: OptimizerSwap | None = None
+    """What became of the optimizer's step, where one was given."""
 
     @property
     def sites(self) -> tuple[SiteDecision, ...]:
@@ -78,6 +81,7 @@ def substituted(
     example_inputs: Sequence[Any] | Mapping[str, Any],
     kernels: str | Sequence[str] = AUTO,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
     base: str = EAGER,
     need_gain: bool | None = None,
     use_cache: bool = True,
@@ -88,7 +92,8 @@ def substituted(
     `kernels`: 'auto' for all installed, else names, files and folders. `base`: 'eager', or 'compiled' for Inductor
     around the kernels. `need_gain`: a kernel must also be faster at its site; left out, on a GPU it must, on a CPU,
     where Triton's interpreter runs, it need not. The model is called a few times with the example inputs; its buffers
-    are put back. Raises AddrfracError for kernels that are not there.
+    are put back. `optimizer`: its step is judged and taken over too; the gradients of one backward pass must be there.
+    Raises AddrfracError for kernels that are not there.
     """
     device = _device(model)
     session = Session(kernels=find_kernels(kernels), base=base)
@@ -107,7 +112,10 @@ def substituted(
             decide.try_places(session, run, findings, device, clock=gain or device.type == "cuda")
         decisions = decide.decided(session, findings, need_gain=gain)
         findings.examples.clear()
-        yield Swap(model=model, session=session, decisions=decisions, notes=session.notes)
+        swap = Swap(model=model, session=session, decisions=decisions, notes=session.notes)
+        stepping = optimizer_substituted(optimizer, need_gain=gain) if optimizer is not None else nullcontext()
+        with stepping as swap.optimizer:
+            yield swap
 
 
 def _device(model: torch.nn.Module) -> torch.device:
