@@ -30,7 +30,7 @@ def main() -> None:
     paths = [Path(argument) for argument in sys.argv[1:]]
     if paths:
         take_over(paths)
-    page = self_test_page(kept_results(), kept_costs())
+    page = self_test_page(kept_results(), kept_costs(), shared_folder="..")
     (HERE / "report.html").write_text(page)
     total = sum(file.stat().st_size for file in HERE.iterdir())
     print(f"{HERE.name}/report.html; {total:,} bytes in all")

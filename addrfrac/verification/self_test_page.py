@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from addrfrac.report import shared_in
 from addrfrac.report.document import document
 from addrfrac.report.markup import escape, section, table
 from addrfrac.verification.protocols import PROTOCOLS
@@ -61,13 +62,16 @@ class CaseCost:
     speed: str
 
 
-def self_test_page(results: Sequence[SelfTestResult], costs: Sequence[Cost] = ()) -> str:
-    """The whole page."""
+def self_test_page(
+    results: Sequence[SelfTestResult], costs: Sequence[Cost] = (), *, shared_folder: str | None = None
+) -> str:
+    """The whole page; it shares style and script with pages beside it where `shared_folder` says where they lie."""
     header = "<h1>How well the verifier verifies</h1>" + "".join(_plainly(result) for result in results)
     if not results:
         header += "<p class='plainly'>No self-test was run.</p>"
     sections = [*self_test_sections(results), *_cost_sections(costs)]
-    return document("How well the verifier verifies", header, sections, [], None)
+    shared = None if shared_folder is None else shared_in(shared_folder)
+    return document("How well the verifier verifies", header, sections, [], shared)
 
 
 def _plainly(result: SelfTestResult) -> str:

@@ -183,6 +183,8 @@ def test_the_published_page_is_built_from_recorded_files_and_again_from_its_own(
     builder.main()
     assert (tmp_path / "verifier" / "report.html").read_text() == first
     assert "honest-other" in first
+    assert 'href="../page.css"' in first
+    assert "<style>" not in first
     assert "Liger-Kernel" in first
     assert sum(file.stat().st_size for file in (tmp_path / "verifier").iterdir()) < builder.MOST_BYTES
 
