@@ -67,3 +67,12 @@ def test_a_kernel_for_a_compiled_model_is_timed_against_inductor(tmp_path: Path,
     assert not found.wrong
     assert len(found.before_us) == len(found.after_us) == trial.SAMPLES
     assert asked == ([2] if compiled else [])
+
+
+def test_a_step_that_is_never_taken_is_no_difference_in_layout() -> None:
+    token = torch.zeros(2, 4, 1, 16)
+    assert token.transpose(1, 2).contiguous().transpose(1, 2).is_contiguous()
+    other = torch.zeros(2, 1, 4, 16).transpose(1, 2)
+    assert token.stride() != other.stride()
+    assert trial.strides(token) == trial.strides(other)
+    assert trial.strides(torch.zeros(2, 4, 3, 16)) != trial.strides(torch.zeros(2, 3, 4, 16).transpose(1, 2))
