@@ -89,36 +89,41 @@ def cross_gradients(
 
 class _LowRankCross(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
         ctx.save_for_backward(*inputs)
         x, low, up, bias, crossed = inputs
         lifted = torch.nn.functional.linear(low, up, bias)
-        return crossed_with(x, lifted, crossed, lifted)
+        return crossed_with(x, lifted, x if crossed is None else crossed, lifted)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         return tuple(backward(gradients, *ctx.saved_tensors))
 
 
 def low_rank_cross(
-    x: torch.Tensor, low: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, crossed: torch.Tensor
+    x: torch.Tensor, low: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, crossed: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The layer's output; contiguous inputs of one float dtype, a rank of at least one."""
-    if x.ndim != 2 or low.ndim != 2 or crossed.shape != x.shape or low.shape[0] != x.shape[0] or not low.shape[1]:
-        raise ValueError("x and crossed (rows, width), low (rows, rank)")
+    """The layer's output; contiguous inputs of one float dtype, a rank of at least one; without `crossed` that is x."""
+    if x.ndim != 2 or low.ndim != 2 or low.shape[0] != x.shape[0] or not low.shape[1]:
+        raise ValueError("x (rows, width) and low (rows, rank)")
+    if crossed is not None and crossed.shape != x.shape:
+        raise ValueError("crossed like x")
     if up.shape != (x.shape[1], low.shape[1]) or bias.shape != x.shape[1:]:
         raise ValueError("up (width, rank) and bias (width)")
-    if not all(t.is_contiguous() and t.dtype == x.dtype for t in (x, low, up, bias, crossed)):
+    given = (x, low, up, bias) if crossed is None else (x, low, up, bias, crossed)
+    if not all(t.is_contiguous() and t.dtype == x.dtype for t in given):
         raise ValueError("contiguous inputs of one dtype")
     out: torch.Tensor = _LowRankCross.apply(x, low, up, bias, crossed)
     return out
 
 
 def reference(
-    x: torch.Tensor, low: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, crossed: torch.Tensor
+    x: torch.Tensor, low: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, crossed: torch.Tensor | None = None
 ) -> torch.Tensor:
     """As torchrec's LowRankCrossNet has it."""
-    return x * (torch.nn.functional.linear(low, up) + bias) + crossed
+    if crossed is x:
+        raise ValueError("the first layer, whose crossed is x, has None for it")
+    return x * (torch.nn.functional.linear(low, up) + bias) + (x if crossed is None else crossed)
 
 
 def backward(
@@ -127,18 +132,19 @@ def backward(
     low: torch.Tensor,
     up: torch.Tensor,
     bias: torch.Tensor,
-    crossed: torch.Tensor,
-) -> list[torch.Tensor]:
-    """Gradients of all five."""
+    crossed: torch.Tensor | None = None,
+) -> list[torch.Tensor | None]:
+    """Gradients of all five; x's holds crossed's where that is x."""
     gradient = gradients[0].contiguous()
     lifted = torch.nn.functional.linear(low, up, bias)
     turned, sums = cross_gradients(gradient, x, lifted, lifted)
-    return [lifted, turned @ up, turned.t() @ low, sums.to(bias.dtype), gradient]
+    rest = [turned @ up, turned.t() @ low, sums.to(bias.dtype)]
+    return [lifted.add_(gradient), *rest, None] if crossed is None else [lifted, *rest, gradient]
 
 
 def bytes_moved(x: torch.Tensor, low: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, crossed: torch.Tensor) -> int:
     """All inputs and the output once, forward."""
-    return (3 * x.numel() + low.numel() + up.numel() + bias.numel()) * x.element_size()
+    return ((2 if crossed is None else 3) * x.numel() + low.numel() + up.numel() + bias.numel()) * x.element_size()
 
 
 def _arguments(rows: int, width: int, rank: int) -> tuple[TensorCase, ...]:
@@ -149,6 +155,7 @@ def _arguments(rows: int, width: int, rank: int) -> tuple[TensorCase, ...]:
 CASES = (
     Case(name="40x96x16", arguments=_arguments(40, 96, 16)),
     Case(name="33x131x5", arguments=_arguments(33, 131, 5)),
+    Case(name="9x70x3-first", arguments=_arguments(9, 70, 3)[:4]),
 )
 PROVENANCE = Provenance(
     author="Claude (Anthropic)",
