@@ -4,7 +4,8 @@
 # What best-library is comes from OUT/ladder/NAME/run.json, the floors of reach from OUT/device.json (both left there by
 # `reports/record.sh OUT ladder`); a row whose ladder is not there goes into the eager model and says so. A row that is
 # there already is passed over, a row that fails is named at the end. ROW_SECONDS limits one row (580), PROCESSES the
-# processes an arm (3). What a row that was cut off was at stands in OUT/apply/NAME.txt.
+# processes an arm (3). Verdicts of sites are kept in OUT/cache: left there, they need not be found again on a like GPU.
+# What a row that was cut off was at stands in OUT/apply/NAME.txt.
 set -uo pipefail
 out=$1 pattern=${2:-.}
 mkdir -p "$out/apply"
@@ -21,8 +22,8 @@ apply() {
     echo "$name: no $ladder/run.json, so kernels go into the eager model"
   fi
   [[ -f $out/device.json ]] && floors=(--floors device.json)
-  if (cd "$out" && timeout "${ROW_SECONDS:-580}" addrfrac apply "$@" "${base[@]}" "${floors[@]}" \
-    --processes "${PROCESSES:-3}" -o "apply/$name" >"apply/$name.txt" 2>&1); then
+  if (cd "$out" && ADDRFRAC_CACHE=${ADDRFRAC_CACHE:-$PWD/cache} timeout "${ROW_SECONDS:-580}" addrfrac apply "$@" "${base[@]}" \
+    "${floors[@]}" --processes "${PROCESSES:-3}" -o "apply/$name" >"apply/$name.txt" 2>&1); then
     echo "$name: $((SECONDS - began)) s"
   else
     failed+=("$name")
