@@ -156,7 +156,7 @@ class Session:
         order = {node: number for number, node in enumerate(graph.whole.graph.nodes)}
         places = []
         for match in matches:
-            why_not_here = _moved_past_write(match, graph.whole.graph, order)
+            why_not_here = _reads_twice(match) or _moved_past_write(match, graph.whole.graph, order)
             if why_not_here:
                 self.notes.append(
                     f"graph {graph.index}: {match.kernel.name} at {match.outputs[0].name}: {why_not_here}"
@@ -179,16 +179,24 @@ def _trains(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
 
 
+def _reads_twice(match: Match) -> str:
+    """Why a kernel that gets one tensor as two of its arguments is left out: trials draw each argument by itself."""
+    nodes = [each for each in match.arguments if isinstance(each, Node)]
+    twice = next((node.name for node in nodes if nodes.count(node) > 1), "")
+    return f"{twice} would be two of its arguments, and no trial keeps them equal" if twice else ""
+
+
 def _moved_past_write(match: Match, graph: torch.fx.Graph, order: dict[Node, int]) -> str:
     """Why the kernel must not read its arguments where it would stand: something is written to them in between.
 
-    The first of these calls is read by all others, so it may be a write: a cache that is filled, then attended to.
+    A write that is an argument itself is none: what it wrote is what is read, there and here.
     """
     begin = min(order[node] for node in (*match.covered, match.after))
     end = max(order[node] for node in (*match.covered, match.after))
-    memory = {storage_of(node) for node in match.arguments if isinstance(node, Node)} - {None}
+    read = [node for node in match.arguments if isinstance(node, Node) and storage_of(node) is not None]
     for node in graph.nodes:
-        if begin < order[node] <= end and any(storage_of(target) in memory for target in mutates(node)):
+        written = {storage_of(target) for target in mutates(node)} if begin <= order[node] <= end else set()
+        if any(storage_of(each) in written and each is not node for each in read):
             return f"{node.name} writes to one of its arguments in between"
     return ""
 

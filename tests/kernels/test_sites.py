@@ -20,7 +20,7 @@ SITES: dict[tuple[str, str, str], dict[str, int]] = {
     ("llama3-8b", "decode", "bf16"): {"decode_attention": 4},
     ("resnet50", "infer", "fp16"): {"max_pool": 2, "global_average_pool": 1},
     ("resnet50", "train", "amp-bf16"): {"bn_relu_train": 13, "max_pool": 1, "global_average_pool": 1},
-    ("mixtral-8x7b", "prefill", "bf16"): {"expert_order": 2, "packed_swiglu": 2},
+    ("mixtral-8x7b", "prefill", "bf16"): {"expert_order": 2, "packed_swiglu": 2, "expert_sum": 2},
 }
 """Workload, mode and dtype at toy width -> places of each kernel. The stem's pool in evaluation is one of two: with its
 norm, and alone; so is attention over a cache: with the repeat of keys and values, and without."""

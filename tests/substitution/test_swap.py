@@ -194,6 +194,23 @@ def test_more_models_than_dynamo_compiles_by_default_are_all_captured(kernel_fil
     assert sites == [1] * 12
 
 
+class GatedByItself(torch.nn.Module):
+    """silu(x) * x, twice one tensor."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.silu(x) * x
+
+
+def test_a_kernel_that_would_get_one_tensor_twice_is_left_out_with_its_reason(kernel_file):
+    session = Session(kernels=find_kernels(str(kernel_file(RIGHT))))
+    torch._dynamo.reset()
+    model, x = GatedByItself(), torch.randn(4, 8)
+    with installed(model, session):
+        assert torch.equal(model(x), torch.nn.functional.silu(x) * x)
+    assert session.places == []
+    assert any("two of its arguments" in note for note in session.notes)
+
+
 def test_dynamic_shapes_leave_the_graph_alone_and_say_so(gated, kernel_file):
     session = Session(kernels=find_kernels(str(kernel_file(RIGHT))))
     compiled = torch.compile(gated, backend=session.backend, dynamic=True)
