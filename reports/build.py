@@ -60,7 +60,7 @@ STUDY = (
     ("ResNet-50 inference", "46-55 %", ("resnet50-infer-bf16/",)),
     ("Transformers", "8.9-16.8 %", ("vit-l16", "bert-large/", "llama3-8b-prefill/")),
     ("70B inference", "8.9 %", ("llama3-70b-prefill",)),
-    ("DLRM inference", "58.2 %", ("dlrm-infer-",)),
+    ("DLRM inference", "58.2 %", ("dlrm-infer-", "ladder/dlrm-bag", "ladder/dlrm-fbgemm")),
 )
 """arXiv 2609.21058: its figures, and which of our pages answer them."""
 
@@ -255,7 +255,7 @@ def study_table(entries: list[IndexEntry]) -> str:
             f"{units.percent_range(share.low, share.high)} ({facts.title(entry.run)})"
             for entry in entries
             for share in [full_depth_share(entry.run)]
-            if any(entry.page.startswith(page) for page in pages)
+            if any(entry.page.startswith(page) for page in pages) and not facts.is_best_library(entry.run)
         ]
         rows.append(f"| {name} | {study} | {'<br>'.join(ours) or 'not run'} |")
     return "\n".join(rows) + "\n"

@@ -55,7 +55,6 @@ ladder() {
 }
 
 run resnet50-infer-bf16 resnet50 --batch 1,16,64,256
-run resnet50-infer-fp16 resnet50 --batch 1,16,64,256 --dtype fp16
 run resnet50-infer-bf16-graph resnet50 --batch 64 --execution graph
 run resnet50-infer-bf16-compiled resnet50 --batch 64 --execution compiled
 run resnet50-train resnet50 --mode train --batch 64 --dtype amp-bf16
@@ -70,8 +69,6 @@ run llama3-70b-prefill llama3-70b --batch 1 --seq-len 2048 --extrapolate
 run mixtral-8x7b-prefill mixtral-8x7b --batch 1 --seq-len 2048
 run dlrm-infer-bag dlrm
 run dlrm-infer-fbgemm dlrm --embedding fbgemm
-run dlrm-infer-bag-pooling-20 dlrm --pooling 20
-run dlrm-infer-fbgemm-pooling-20 dlrm --embedding fbgemm --pooling 20
 run dlrm-dcnv2-train-fbgemm dlrm-dcnv2 --mode train --embedding fbgemm
 run qwen3-8b-prefill qwen3-8b --batch 1 --seq-len 2048
 
