@@ -101,7 +101,7 @@ class TableBatched(torch.nn.Module):
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         return self.tables
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _uncompiled(self, ids: torch.Tensor, offsets: torch.Tensor) -> Any:
         """In training the lookup counts its steps in a Python integer: torch.compile would compile every step anew."""
         return self.lookup(ids, offsets)
