@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from addrfrac.bench.records import Centre, Share
 from addrfrac.records import Environment
 from addrfrac.verification.records import Verdict
 
@@ -172,3 +173,57 @@ class Study:
     evaluations: tuple[Evaluation, ...]
     seconds: float
     notes: tuple[str, ...] = field(default=())
+
+
+# --- what the evaluations say together ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One solution set under one protocol, its samples of one kind or all of them.
+
+    Speedups are by that protocol's own clock and baseline. Intervals resample problems, and samples within them.
+    """
+
+    solution: str
+    kind: str
+    """'triton', 'cuda', 'pytorch' or 'all'; of one kind only problems with such a sample are counted."""
+    protocol: str
+    problems: int
+    """The fixed denominator: all chosen problems, those without a solution among them where `kind` is 'all'."""
+    samples: int
+    passed: Share
+    """First samples that pass, of all problems (Wilson)."""
+    untimed: int
+    """Samples that pass and have no time; they count as 1.0 where the denominator is fixed."""
+    over_correct: Centre
+    """Geometric mean of speedups over problems with a sample that passes and was timed."""
+    fixed: Centre
+    """Geometric mean over all problems, what fails or is missing as 1.0."""
+    fast_p: dict[str, Centre]
+    """Threshold p -> share of all problems right and more than p times as fast; with several samples, their mean."""
+    pass_at_k: dict[str, float]
+    """k -> mean over problems; up to the fewest samples of any problem that has one, empty where that is one."""
+    failures: dict[str, int]
+    """Status, 'lost' or 'no solution' -> samples, the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """One sample: what was published, what their conditions give here, what is left when it is verified."""
+
+    level: int
+    number: int
+    title: str
+    solution: str
+    sample: int
+    kind: str
+    published: float | None
+    reproduced: float | None
+    """TF32-less eager / candidate by the clock in the candidate's process; None where that harness refuses it."""
+    verified: float | None
+    """Best baseline / candidate by our clock; None where we refuse it, or could not time it."""
+    gain: str
+    """Who does the work: 'own kernels', 'library', 'graph', 'same operations'; '' where nobody could look."""
+    reasons: dict[str, str]
+    """Protocol -> why it refuses; those that accept are not in it."""

@@ -6,10 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from addrfrac.bench.kernelbench.evaluate import Task, blank
+from addrfrac.bench.kernelbench.records import NAIVE, TRUSTED, Evaluation, Problem, Solution, Study, Times
+from addrfrac.records import Environment
+from addrfrac.verification.records import Check, Credit, PrecisionClass, Status, Verdict
+from addrfrac.verification.verdict import unmeasured
 
 HEAD = "import os\nimport time\n\nimport torch\nfrom torch import nn\n\n\n"
 SWISH = (
@@ -109,3 +117,87 @@ def rows(tmp_path: Path) -> Path:
     ]
     path.write_text("\n".join(json.dumps(row, indent=1) for row in found))
     return path
+
+
+# --- planted records --------------------------------------------------------------------------------------------
+
+Refusals = Sequence[tuple[str, Status, str]]
+"""(check, status, detail) of each check that refuses."""
+
+
+def planted_verdict(protocol: str, refusals: Refusals = (), speedup: float | None = None) -> Verdict:
+    """A verdict as that protocol would have left it; the first refusal decides."""
+    checks = tuple(Check(name=name, passed=False, status=status, detail=detail) for name, status, detail in refusals)
+    return Verdict(
+        name="planted", protocol=protocol, status=checks[0].status if checks else Status.PASSED, reason="", labels=(),
+        precision=PrecisionClass.NONE, checks=checks, distributions_checked=1, distributions_planned=1, replaced=(),
+        speed=replace(unmeasured(""), speedup=speedup), hints=(), isolation=(), device="cuda", dtype="float32",
+        credit=Credit(own_share=None, kernels=(), operations=(), line=""), seconds=0.0, seed="", source_sha256="",
+    )  # fmt: skip
+
+
+def planted_evaluation(
+    number: int, verdicts: Sequence[Verdict], naive: dict[str, float], trusted: dict[str, float], **fields: Any
+) -> Evaluation:
+    """One sample of that problem, with the microseconds that each side took by each clock."""
+    given = {
+        "level": 1,
+        "number": number,
+        "name": "llm",
+        "sample": 0,
+        "kind": "cuda",
+        "published_speedup": None,
+    } | fields
+    task = Task(
+        key=f"{number}-{given['sample']}", problem=Problem(level=1, number=number, title="planted", text=""),
+        solution=Solution(path="x.py", text="", **given), protocols=(), precision="tf32", device="cuda", quick=True,
+        timeout_s=1.0, device_name="planted", versions={},
+    )  # fmt: skip
+    clocks = ((NAIVE, naive), (TRUSTED, trusted))
+    times = [Times(name=name, clock=clock, samples_us=(us,)) for clock, side in clocks for name, us in side.items()]
+    return replace(blank(task), verdicts=tuple(verdicts), times=tuple(times))
+
+
+@pytest.fixture(scope="session")
+def sample() -> Callable[..., Evaluation]:
+    """Makes a planted evaluation: right everywhere unless told; eager 4 us, 2 us with TF32, candidate 1 us."""
+
+    def made(
+        number: int,
+        *,
+        published: Refusals = (),
+        verified: Refusals = (),
+        ours: Refusals = (),
+        naive: dict[str, float] | None = None,
+        trusted: dict[str, float] | None = None,
+        speedup: float | None = 1.5,
+        **fields: Any,
+    ) -> Evaluation:
+        three = (
+            planted_verdict("kernelbench", published),
+            planted_verdict("kernelbench-verified", verified),
+            planted_verdict("addrfrac", ours, None if ours else speedup),
+        )
+        times = {"eager-strict": 4.0, "eager-tf32": 2.0, "candidate": 1.0}
+        slower = {"eager-strict": 3.0, "eager-tf32": 2.0, "candidate": 1.0}
+        return planted_evaluation(number, three, naive or times, {} if ours else trusted or slower, **fields)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def study() -> Callable[..., Study]:
+    """Makes a study of planted evaluations; `problems` were chosen, numbered from 1."""
+
+    def made(*evaluations: Evaluation, problems: int) -> Study:
+        place = Environment(
+            device="planted", device_kind="cuda", device_memory_bytes=None, multiprocessors=None, l2_bytes=None,
+            driver="", host_cpu="", python="", platform="", versions={}, settings={},
+        )  # fmt: skip
+        return Study(
+            schema=1, created="", version="", command="", environment=place, selection="", precision="tf32",
+            protocols=("kernelbench", "kernelbench-verified", "addrfrac"), without_solution={},
+            planned=tuple((1, number) for number in range(1, problems + 1)), evaluations=evaluations, seconds=0.0,
+        )  # fmt: skip
+
+    return made
