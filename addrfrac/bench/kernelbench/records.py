@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from addrfrac.bench.records import Centre, Share
@@ -227,3 +228,47 @@ class SideBySide:
     """Who does the work: 'own kernels', 'library', 'graph', 'same operations'; '' where nobody could look."""
     reasons: dict[str, str]
     """Protocol -> why it refuses; those that accept are not in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one factor takes from a speedup."""
+
+    factor: str
+    log_ratio: float
+    """Shapley value on the scale of natural logarithms: negative takes away. All parts together are the whole drop."""
+    low: float | None
+    high: float | None
+
+    @property
+    def percent(self) -> float:
+        """Change of the geometric mean that it alone stands for."""
+        return 100.0 * math.expm1(self.log_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """From what the published harness says to what we say, over a fixed denominator."""
+
+    solution: str
+    problems: int
+    published: float | None
+    """Geometric mean of published speedups, 1.0 where none is said; None where nothing is."""
+    before: float
+    """Geometric mean by the published harness's checks, clock and baseline."""
+    after: float
+    """By ours."""
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRule:
+    """Problems affected by the rule of KernelBench-Verified (arXiv 2607.16241); shares of all chosen problems."""
+
+    solution: str
+    tf32: Share
+    """The speedup falls by at least half when eager may use TF32."""
+    hidden: Share
+    """Right on the published inputs, refused only on another distribution."""
+    both: Share
