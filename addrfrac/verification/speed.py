@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from addrfrac import stats
+
 SAME_MARGIN = 0.02
-DRAWS = 2000
 Blocks = Sequence[Sequence[float]]
 """[process][block]: microseconds a call."""
 
@@ -27,62 +27,59 @@ class Comparison:
     noise_floor: float | None
 
 
-def compare(baseline: Blocks, candidate: Blocks, noise_floor: float | None = None, seed: int = 0) -> Comparison:
-    """Median of process medians, baseline over candidate; one process alone cannot decide."""
-    rng = np.random.default_rng(seed)
-    point = _centre(baseline) / _centre(candidate)
-    draws = _drawn(baseline, rng) / _drawn(candidate, rng)
-    low, high = (float(v) for v in np.quantile(draws, (0.025, 0.975)))
-    floor = noise_floor or 0.0
-    half = max((high - low) / 2 / point, floor)
-    low, high = min(low, point * (1 - floor)), max(high, point * (1 + floor))
-    margin = max(SAME_MARGIN, floor)
+def compare(baseline: Blocks, candidate: Blocks, noise_floor: float | None = None) -> Comparison:
+    """Median of process medians, baseline over candidate; one process alone cannot decide.
+
+    A gain must lie beyond the noise floor with all of its interval, not with its middle alone.
+    """
+    margin = max(SAME_MARGIN, noise_floor or 0.0)
+    found = stats.compare_arms(_steps(baseline), _steps(candidate), noise_floor, margin)
+    beyond = 1.0 + (noise_floor or 0.0)
     if min(len(baseline), len(candidate)) < 2:
         verdict = "inconclusive"
-    elif low > 1 + floor:
+    elif found.low > beyond:
         verdict = "faster"
-    elif high < 1 / (1 + floor):
+    elif found.high < 1.0 / beyond:
         verdict = "slower"
-    elif low > 1 / (1 + margin) and high < 1 + margin:
+    elif found.low > 1.0 / (1.0 + margin) and found.high < 1.0 + margin:
         verdict = "same"
     else:
         verdict = "inconclusive"
     return Comparison(
-        verdict=verdict, speedup=point, low=low, high=high, least_detectable=half, noise_floor=noise_floor
+        verdict=verdict,
+        speedup=found.speedup,
+        low=found.low,
+        high=found.high,
+        least_detectable=found.least_detectable,
+        noise_floor=noise_floor,
     )
 
 
 def noise_between(first: Blocks, second: Blocks) -> float:
     """|ratio - 1| of two separately built instances of the same thing."""
-    return abs(_centre(first) / _centre(second) - 1.0)
+    return stats.noise_between(_steps(first), _steps(second))
+
+
+def _steps(blocks: Blocks) -> stats.Blocks:
+    """A block's figure is that of its calls together: to `stats` each block is one step."""
+    return [[[us] for us in process] for process in blocks]
 
 
 def choose_best(baselines: Mapping[str, Blocks]) -> tuple[str, dict[str, Blocks]]:
-    """The baseline that is best on the even blocks, and the odd blocks of each, on which to report it.
+    """The baseline that is best on one half of the blocks, and the other half of each, on which to report it.
 
-    Choosing and reporting on the same samples makes the minimum of equals look faster than any of them.
+    Choosing and reporting on the same samples makes the minimum of equals look faster than any of them. Turns run
+    forwards and backwards by turns, and what ran before a block shows in it: each half has as many of either.
     """
-    selecting: dict[str, Blocks] = {name: [p[0::2] for p in blocks] for name, blocks in baselines.items()}
-    reporting: dict[str, Blocks] = {name: [p[1::2] or p for p in blocks] for name, blocks in baselines.items()}
-    best = min(selecting, key=lambda name: _centre(selecting[name]))
+    selecting: dict[str, Blocks] = {name: [_half(p, (0, 3)) for p in blocks] for name, blocks in baselines.items()}
+    reporting: dict[str, Blocks] = {name: [_half(p, (1, 2)) or p for p in blocks] for name, blocks in baselines.items()}
+    best = min(selecting, key=lambda name: stats.arm_median(_steps(selecting[name])))
     return best, reporting
 
 
-def _centre(blocks: Blocks) -> float:
-    return statistics.median(statistics.median(process) for process in blocks)
-
-
-def _drawn(blocks: Blocks, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """The centre of each of DRAWS resamples: processes first, blocks within each."""
-    medians = np.empty((DRAWS, len(blocks)))
-    for index, process in enumerate(blocks):
-        values = np.asarray(process, dtype=np.float64)
-        medians[:, index] = np.median(values[rng.integers(0, len(values), (DRAWS, len(values)))], axis=1)
-    chosen = rng.integers(0, len(blocks), (DRAWS, len(blocks)))
-    centres: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.median(
-        np.take_along_axis(medians, chosen, axis=1), axis=1
-    )
-    return centres
+def _half(process: Sequence[float], of_four: tuple[int, int]) -> Sequence[float]:
+    """Two of every four blocks."""
+    return [us for index, us in enumerate(process) if index % 4 in of_four]
 
 
 def order_of_turns(sides: Sequence[str], rounds: int) -> list[str]:
